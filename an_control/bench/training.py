@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from an_control.learning.es.parametrisation import Authors
+from an_control.learning.es.parametrisation import PaperForm
 from an_control.learning.evaluation.evaluate import play_episodes
 from an_control.learning.import_authors import make_positional_table
 from an_control.learning.rollout.compiled.engine import FusedEngine
@@ -126,7 +126,7 @@ def measure_worker_speedup(task: str, seconds: float) -> dict[str, Any]:
     described = describe_task(env, task, environment)
     env.close()
     channels, actions = described.channels, len(described.actuators)
-    form, rng = Authors(actions, 16), np.random.default_rng(0)
+    form, rng = PaperForm(actions, 16), np.random.default_rng(0)
     people = [
         form.make_model(rng.normal(0.0, 0.3, form.vector_size), described, {}) for _ in range(16)
     ]
@@ -153,7 +153,7 @@ def measure_worker_speedup(task: str, seconds: float) -> dict[str, Any]:
 
 def _make_population() -> list[Model]:
     """Return `POPULATION` (256) models: the shipped CartPole policy, and randomly changed ones."""
-    form, rng = Authors(), np.random.default_rng(0)
+    form, rng = PaperForm(), np.random.default_rng(0)
     centre = form.to_vector(read_model(find_share_path(SHIPPED)))
     noise = NOISE * rng.standard_normal((POPULATION - 1, form.vector_size))
     vectors = [centre, *(centre + noise)]

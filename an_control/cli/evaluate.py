@@ -176,7 +176,7 @@ class EvaluateCommand:
 
     def _print_result(self, result: EvaluateResult) -> None:
         """Print the result of an evaluation, and write it as JSON if ``--json`` is given."""
-        from an_control.learning.evaluation.comparison import format_terminal_lines
+        from an_control.learning.evaluation.comparison import format_row_for_terminal
 
         about = {"task": result.task, "model": str(self.model), "seed": self.seed}
         about |= {name: getattr(self, name) for name in SHARED_OPTIONS}
@@ -185,7 +185,7 @@ class EvaluateCommand:
             write_json(self.json, {**about, "protocols": result.rows})
             return
         (row,) = result.rows
-        print("\n".join(format_terminal_lines(row, result.success, result.walk_m)))
+        print("\n".join(format_row_for_terminal(row, result.success, result.walk_m)))
         described = {
             **self.disturbance.to_json_values(),
             "memory": self.memory,
@@ -205,7 +205,10 @@ class EvaluateCommand:
         """
         require_packages("train", "matplotlib")
         from an_control.learning.evaluation.comparison import write_markdown_tables
-        from an_control.learning.evaluation.identification import TABLES, measure_identification
+        from an_control.learning.evaluation.identification import (
+            TABLES,
+            measure_channel_identification,
+        )
 
         if self.markdown is not None:
             check_markdown_table_marks(self.markdown, TABLES)
@@ -224,7 +227,7 @@ class EvaluateCommand:
         every, plots = shuffle.every or RESHUFFLE_STEPS, self.plots
         self._make_options().check_options()
         try:
-            found = measure_identification(
+            found = measure_channel_identification(
                 self.model, self.task, self.episodes, self.seed, every, plots
             )
         except OSError as error:

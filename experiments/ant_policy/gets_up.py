@@ -241,7 +241,7 @@ def main() -> None:
         model, teacher = read_model(given.teacher), read_teacher(str(given.teacher), env)
     except (OSError, ValueError) as error:
         parser.error(str(error))
-    if teacher.layers is None or len(teacher.layers) != 3 or teacher.output != "tanh":
+    if teacher.layers is None or len(teacher.layers) != 3 or teacher.output_function != "tanh":
         parser.error(f"{given.teacher}: must have two hidden relu layers and a tanh output")
     channels = list(model.task.channels)
     reflex = search_reflex(Trials(env, teacher, channels), given.seed)

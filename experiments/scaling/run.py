@@ -26,7 +26,7 @@ import numpy as np
 
 from an_control.bench.training import measure_median_steps_per_s
 from an_control.learning.es.optimisers import make_optimiser
-from an_control.learning.es.parametrisation import Authors
+from an_control.learning.es.parametrisation import PaperForm
 from an_control.learning.rollout.engine import draw_training_seeds
 from an_control.learning.rollout.episode import play_pickled_model
 from an_control.learning.rollout.processes import (
@@ -113,7 +113,7 @@ def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
     described = describe_task(env, task, environment)
     limit = env.spec.max_episode_steps if env.spec is not None else None
     env.close()
-    form = Authors(len(described.actuators), 16)
+    form = PaperForm(len(described.actuators), 16)
     people = [form.make_model(np.zeros(form.vector_size), described, {})] * POPULATION
     starts = draw_training_seeds(np.random.default_rng(0), ROLLOUTS)
     tasks = split_into_tasks(environment, described.channels, people, starts, workers=1)

@@ -65,10 +65,10 @@ def processes(cartpole) -> Iterator:
 @pytest.fixture(scope="session")
 def people():
     """Random policies of the authors' size, most of which swing the pole."""
-    from an_control.learning.es.parametrisation import Authors
+    from an_control.learning.es.parametrisation import PaperForm
     from an_control_sim.envs.tasks import CARTPOLE_TASK
 
-    rng, form = np.random.default_rng(0), Authors()
+    rng, form = np.random.default_rng(0), PaperForm()
     return [
         form.make_model(rng.normal(0.0, 0.3, form.vector_size), CARTPOLE_TASK, {})
         for _ in range(12)

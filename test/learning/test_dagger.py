@@ -122,7 +122,9 @@ def test_a_run_of_so_many_minutes_ends_where_its_students_are_as_good_as_the_tea
     settings = replace(make_smoke_settings(RECIPE), rounds=1, minutes=1e9, validation_episodes=1)
     run = dagger(tmp_path, settings)
     monkeypatch.setattr(
-        run.learner, "_play_validation_episodes", lambda driver, how, episode_set=0: np.ones(1)
+        run.learner,
+        "_measure_driver_validation_returns",
+        lambda driver, how, episode_set=0: np.ones(1),
     )
     run.run()
     assert run.is_finished and run.done == 5
@@ -135,7 +137,7 @@ def test_the_student_is_kept_that_is_best_with_the_two_rounds_before(tmp_path, m
     returns = iter([1000.0, 500.0, 910.0, 300.0, 890.0, 905.0, 900.0, 880.0])
     monkeypatch.setattr(
         run.learner,
-        "_play_validation_episodes",
+        "_measure_driver_validation_returns",
         lambda driver, how, episode_set=0: np.array([next(returns)]),
     )
     run.run()
@@ -256,7 +258,7 @@ def test_rows_continue_where_the_last_piece_ended_and_say_when_an_episode_starts
 def test_resetting_reshuffles_of_a_batch_share_two_steps_and_hide_the_jump():
     how = StreamSettings({}, reshuffled=1.0, reshuffle_every=(50,))
     rng = np.random.default_rng(0)
-    streams = DaggerStreams([numbered(400)], 8, 50, how, 1, rng, reset_on_jump=True)
+    streams = DaggerStreams([numbered(400)], 8, 50, how, 1, rng, reset_on_reshuffle=True)
     whole = 0
     for _ in range(8):
         batch = streams.make_next_batch()

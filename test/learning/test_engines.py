@@ -12,9 +12,9 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.disturbance import SETTINGS, DisturbanceSettings, Range, Shuffle
 from an_control.learning.evaluation.evaluate import (
-    can_play_compiled,
-    play_compiled_episodes,
+    can_play_with_compiled_code,
     play_episodes,
+    play_episodes_with_compiled_code,
 )
 from an_control.learning.import_authors import import_authors
 from an_control.learning.rollout.compiled.classic_control import ClassicControlBatch
@@ -75,7 +75,7 @@ def test_a_compiled_episode_has_the_bits_of_one_played_step_by_step(cartpole, fo
     model = make_random_model(FORMS[form], seed=5, gain=2.0, task=CARTPOLE_TASK)
     policy = make_policy(model, engine="numba")
     what = cartpole, cartpole.unwrapped.channels, 20, 4, PROTOCOLS[protocol]
-    plain, compiled = play_episodes(policy, *what), play_compiled_episodes(model, *what)
+    plain, compiled = play_episodes(policy, *what), play_episodes_with_compiled_code(model, *what)
     assert [r.as_dict() for r in compiled] == [r.as_dict() for r in plain]
     assert len({result.steps for result in plain}) > 10
 
@@ -84,9 +84,9 @@ def test_the_authors_weights_score_what_they_published_to_the_bit(cartpole, shar
     model = import_authors(shared / "reference/official/cartpole_pi.npz", "cartpole_pi")
     policy = make_policy(model, engine="numba")
     what = cartpole, cartpole.unwrapped.channels, 40, 8, DisturbanceSettings(shuffle=Shuffle(True))
-    plain, compiled = play_episodes(policy, *what), play_compiled_episodes(model, *what)
+    plain, compiled = play_episodes(policy, *what), play_episodes_with_compiled_code(model, *what)
     assert [r.as_dict() for r in compiled] == [r.as_dict() for r in plain]
-    many = play_compiled_episodes(model, cartpole, what[1], 5000, 1, what[-1])
+    many = play_episodes_with_compiled_code(model, cartpole, what[1], 5000, 1, what[-1])
     assert np.mean([result.total for result in many]) == pytest.approx(487.0, abs=20.0)
 
 
@@ -98,7 +98,7 @@ def test_an_ordered_policy_sees_the_shuffled_contents_in_its_own_order(cartpole)
         what = cartpole, cartpole.unwrapped.channels, 20, 4, protocol
         plain, compiled = (
             play_episodes(make_policy(model), *what),
-            play_compiled_episodes(model, *what),
+            play_episodes_with_compiled_code(model, *what),
         )
         assert [r.steps for r in compiled] == [r.steps for r in plain]
         expected = [r.total for r in plain]
@@ -123,17 +123,21 @@ def test_what_cannot_be_compiled_is_played_step_by_step(cartpole):
         {"reset_on_jump": True},
     ):
         other = make_random_model(replace(FORMS["authors"], **change))
-        assert not can_play_compiled(other, cartpole, PROTOCOLS["noise"])
+        assert not can_play_with_compiled_code(other, cartpole, PROTOCOLS["noise"])
         with pytest.raises(ValueError, match="compiled rollouts support no"):
-            play_compiled_episodes(other, cartpole, tuple("abcde"), 1, 1, PROTOCOLS["noise"])
-    assert can_play_compiled(model, cartpole, PROTOCOLS["noise"])
+            play_episodes_with_compiled_code(
+                other, cartpole, tuple("abcde"), 1, 1, PROTOCOLS["noise"]
+            )
+    assert can_play_with_compiled_code(model, cartpole, PROTOCOLS["noise"])
     for settings in (
         DisturbanceSettings(freeze=0.2),
         DisturbanceSettings(delay=1),
         DisturbanceSettings(copies=Range(0, 3)),
         DisturbanceSettings(shuffle=Shuffle(True, 5), missing=0.2),
     ):
-        assert not settings.can_be_compiled and not can_play_compiled(model, cartpole, settings)
+        assert not settings.can_be_compiled and not can_play_with_compiled_code(
+            model, cartpole, settings
+        )
 
 
 def test_threads_and_processes_do_not_change_a_bit(cartpole, fused, processes, people, starts):

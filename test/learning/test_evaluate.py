@@ -100,7 +100,7 @@ def test_the_same_seed_gives_the_same_returns(still):
 
 def test_the_summary_is_a_distribution():
     results = [PlayedEpisode(total, 10, 1, total < 0, 2.0, 0.5) for total in (-1.0, 1.0, 3.0)]
-    figures = summarise_episode_results(results, success=0.0)
+    figures = summarise_episode_results(results, success_threshold=0.0)
     assert figures["mean"] == 1.0 and figures["min"] == -1.0 and figures["median"] == 1.0
     assert figures["success_share"] == pytest.approx(2 / 3) and figures["falls"] == 1
     assert figures["distance_m"] == 2.0 and figures["steps_per_s"] == pytest.approx(20)

@@ -28,13 +28,20 @@ def rewarded(reward: float, rewired: tuple[int, ...] = ()) -> list[PlayedEpisode
 def test_episodes_are_back_where_they_earn_again_what_episodes_without_moves_do():
     runs = {"none": rewarded(1.0), "100": rewarded(0.96, (100,)), "50": rewarded(0.9, (50,))}
     until = dict.fromkeys(runs, 300)
-    assert [row["back"] for row in compare_protocols(runs, until=until)] == [None, 1.0, 0.0]
+    assert [row["back"] for row in compare_protocols(runs, last_permutation_steps=until)] == [
+        None,
+        1.0,
+        0.0,
+    ]
 
 
 def test_nothing_is_back_beside_a_first_row_whose_signals_move():
     runs = {"100": rewarded(0.5, (100,)), "50": rewarded(0.9, (50,))}
     until = dict.fromkeys(runs, 300)
-    assert [row["back"] for row in compare_protocols(runs, until=until)] == [None, None]
+    assert [row["back"] for row in compare_protocols(runs, last_permutation_steps=until)] == [
+        None,
+        None,
+    ]
 
 
 def test_one_protocol_is_not_compared_with_itself(tmp_path, capsys):

@@ -10,7 +10,7 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.cli import main
 from an_control.disturbance import TRAINING_SEEDS
-from an_control.learning.es.parametrisation import Whole
+from an_control.learning.es.parametrisation import WholeModelForm
 from an_control.learning.es.search import Search, SearchSettings
 from an_control.learning.rollout.engine import NO_DISTURBANCE, Outcomes
 from an_control.learning.runs.card import summarise_returns
@@ -40,7 +40,7 @@ def search(folder, engine, **settings) -> RunLoop:
     numbers = {"generations": 6, "population": 4, "validate_every": 2, "validation_episodes": 4}
     learner = Search(
         CARTPOLE_TASK,
-        Whole(MlpSizes(5, 1, [4])),
+        WholeModelForm(MlpSizes(5, 1, [4])),
         engine,
         SearchSettings(**{**numbers, **settings}),
         seed=1,

@@ -48,7 +48,7 @@ def small(**changes):
 
 def dagger(folder, settings, environment=CART, teacher=None):
     teacher = teacher or NetworkTeacher([(PUSH, np.zeros(1))], "tanh")
-    student = replace(settings.student, head=(), output=teacher.output)
+    student = replace(settings.student, head=(), output=teacher.output_function)
     return Dagger(folder, environment, environment, teacher, replace(settings, student=student), 1)
 
 

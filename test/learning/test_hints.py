@@ -10,9 +10,9 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.cli import main
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.learning.es.parametrisation import Authors
+from an_control.learning.es.parametrisation import PaperForm
 from an_control.learning.es.search import (
-    Hinted,
+    HintedForm,
     Search,
     SearchSettings,
     compute_share_of_hinted_episodes,
@@ -28,7 +28,7 @@ FEW = ["--popsize", "4", "--rollouts", "2", "--episodes", "4", "--generations", 
 
 @pytest.fixture(params=[8, 12], ids=["the paper's width", "another width"])
 def form(request):
-    return Hinted(Authors(neuron=request.param), 5)
+    return HintedForm(PaperForm(neuron=request.param), 5)
 
 
 @pytest.fixture
@@ -68,11 +68,11 @@ def test_a_hint_goes_with_its_signal_when_signals_move(fused, form, starts):
 def test_a_code_for_all_channels_is_a_bias(fused, form, starts):
     """Compiled code has the gates in another order, and those with a sigmoid halved."""
     vectors = random_policies(form, codes=0.0)
-    code = np.random.default_rng(4).standard_normal(form.free_array_shapes["codes"][1])
+    code = np.random.default_rng(4).standard_normal(form.free_parameter_shapes["codes"][1])
     biased, told = vectors.copy(), vectors.copy()
     told[:, form.own.vector_size :] = np.tile(code, 5)
-    ends = np.cumsum([np.prod(shape) for shape in form.free_array_shapes.values()]).astype(int)
-    bias = list(form.free_array_shapes).index("neuron.bias")
+    ends = np.cumsum([np.prod(shape) for shape in form.free_parameter_shapes.values()]).astype(int)
+    bias = list(form.free_parameter_shapes).index("neuron.bias")
     first, output, new = np.split(code, [len(code) // 2, 3 * len(code) // 4])
     biased[:, ends[bias - 1] : ends[bias]] += np.concatenate([2 * first, new, 2 * output])
     one = played(fused, form, starts, told, share=1.0)
@@ -98,7 +98,7 @@ def search(folder, engine):
         validate_every=2,
         validation_episodes=4,
     )
-    learner = Search(CARTPOLE_TASK, Hinted(Authors(), 5), engine, settings, seed=1)
+    learner = Search(CARTPOLE_TASK, HintedForm(PaperForm(), 5), engine, settings, seed=1)
     return RunLoop(RunFolder(folder, learner.config), learner)
 
 
@@ -118,7 +118,7 @@ def test_a_search_with_hints_resumes_to_the_same_bits(tmp_path, fused):
 def test_the_model_has_no_hints(tmp_path):
     out = tmp_path / "run"
     assert main(["train", "cartpole", "--out", str(out), "--hints", *FEW]) == 0
-    assert read_model(out / "model.safetensors").sizes == Authors().sizes
+    assert read_model(out / "model.safetensors").sizes == PaperForm().sizes
     first = json.loads((out / "metrics.jsonl").read_text().splitlines()[0])
     assert first["hints"] == 1.0
 

@@ -15,7 +15,7 @@ from an_control.learning.evaluation.identification import (
     IdentifiedShares,
     format_frozen_channel_table,
     format_identification_table,
-    measure_identified_shares,
+    measure_identified_channel_shares,
 )
 from an_control.learning.rollout.episode import PlayedEpisode
 from an_control.load import load_policy, make_policy
@@ -35,7 +35,7 @@ def env():
 
 def test_the_shipped_ant_knows_its_channels_soon_after_the_reset(env):
     policy = load_policy(ANT, monitor="off")
-    found = measure_identified_shares(policy, env, policy.nominal_ids, 2, 1, 500)
+    found = measure_identified_channel_shares(policy, env, policy.nominal_ids, 2, 1, 500)
     assert found.first[0].mean() < 0.3 and found.first[100:].mean() > 0.95
     assert found.confusion.sum() > 0
 
@@ -43,13 +43,13 @@ def test_the_shipped_ant_knows_its_channels_soon_after_the_reset(env):
 def test_a_policy_without_softmax_attention_is_refused(env):
     policy = make_policy(make_random_model(ANT_SIZES))
     with pytest.raises(ValueError, match="softmax"):
-        measure_identified_shares(policy, env, policy.nominal_ids, 1, 1, 50)
+        measure_identified_channel_shares(policy, env, policy.nominal_ids, 1, 1, 50)
 
 
 def test_a_policy_behind_a_monitor_is_refused(env):
     policy = load_policy(ANT, monitor="match")
     with pytest.raises(ValueError, match="monitor"):
-        measure_identified_shares(policy, env, policy.nominal_ids, 1, 1, 50)
+        measure_identified_channel_shares(policy, env, policy.nominal_ids, 1, 1, 50)
 
 
 def test_a_held_channel_keeps_its_first_reading_and_the_others_move(env):

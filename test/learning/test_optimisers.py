@@ -12,9 +12,9 @@ from an_control.learning.es.optimisers import (
     replace_nan_with_worst,
 )
 from an_control.learning.es.parametrisation import (
-    Authors,
-    AuthorsRaw,
-    Whole,
+    PaperForm,
+    RedundantPaperForm,
+    WholeModelForm,
     choose_parametrisation,
 )
 from an_control.learning.import_authors import import_authors
@@ -62,16 +62,16 @@ def test_cma_restarts_from_its_mean_where_it_has_stalled():
 
 @pytest.mark.parametrize(("actions", "queries", "layers", "free", "theirs"), [(1, 16, 0, 417, 913)])
 def test_the_authors_form_has_no_degenerate_numbers(actions, queries, layers, free, theirs):
-    form = Authors(actions, queries, layers)
+    form = PaperForm(actions, queries, layers)
     assert form.vector_size == free
     lstm, projections = 32 * (1 + actions + 8 + 2), 2 * 8 * 32
     assert lstm + projections + queries * actions + actions == theirs
-    assert AuthorsRaw(actions, queries, layers).vector_size == theirs
+    assert RedundantPaperForm(actions, queries, layers).vector_size == theirs
 
 
 @pytest.mark.parametrize("stack", [0, 4])
 def test_the_authors_own_numbers_stand_for_the_same_policies(stack):
-    raw, reduced = AuthorsRaw(stack=stack), Authors(stack=stack)
+    raw, reduced = RedundantPaperForm(stack=stack), PaperForm(stack=stack)
     model = raw.make_model(np.random.default_rng(0).normal(0.0, 0.5, raw.vector_size), Task(), {})
     for form in (raw, reduced):
         again = form.make_model(form.to_vector(model), Task(), {})
@@ -84,7 +84,7 @@ def test_the_authors_own_numbers_stand_for_the_same_policies(stack):
             )  # fmt: skip
 
 
-@pytest.mark.parametrize("form", [Authors(), Authors(neuron=40), Authors(neuron=24, stack=4)])
+@pytest.mark.parametrize("form", [PaperForm(), PaperForm(neuron=40), PaperForm(neuron=24, stack=4)])
 def test_the_authors_form_maps_back_exactly(form):
     """Also where neurons are wider than keys, which once failed."""
     rng = np.random.default_rng(0)
@@ -104,7 +104,7 @@ def test_the_authors_form_maps_back_exactly(form):
 
 def test_the_authors_weights_are_of_the_authors_form(shared):
     model = import_authors(shared / "reference/official/cartpole_pi.npz", "cartpole_pi")
-    assert choose_parametrisation(model) == Authors()
+    assert choose_parametrisation(model) == PaperForm()
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_the_authors_weights_are_of_the_authors_form(shared):
 def test_the_whole_form_takes_every_number(sizes):
     model = make_random_model(sizes, seed=1)
     form = choose_parametrisation(model)
-    assert form == Whole(sizes) and form.vector_size == model.parameter_count
+    assert form == WholeModelForm(sizes) and form.vector_size == model.parameter_count
     again = form.make_model(form.to_vector(model), Task(), {})
     assert all(
         again.arrays[name].tobytes() == array.tobytes() for name, array in model.arrays.items()
@@ -122,4 +122,4 @@ def test_the_whole_form_takes_every_number(sizes):
 
 def test_a_start_of_another_size_is_refused():
     with pytest.raises(ValueError, match="sizes"):
-        Authors().to_vector(make_random_model(MlpSizes(5, 1, [16])))
+        PaperForm().to_vector(make_random_model(MlpSizes(5, 1, [16])))

@@ -15,15 +15,15 @@ from an_control.disturbance import DisturbanceSettings, Disturber  # noqa: E402
 from an_control.disturbance.patches import DisturbedPatches  # noqa: E402
 from an_control.learning.dagger.image_patches.batches import (  # noqa: E402
     PatchBatches,
-    compress_equal_patches,
-    compress_still_patches,
+    compress_unchanging_patches,
+    merge_equal_patches,
 )
 from an_control.learning.dagger.image_patches.episodes import (  # noqa: E402
     PatchEpisode,
     draw_background,
-    draw_seen_frame_indices,
+    draw_seen_frame_and_action_step_indices,
     record_episode,
-    replace_grass,
+    replace_grass_in_place,
 )
 from an_control.learning.dagger.image_patches.learner import PatchDagger, make_student  # noqa: E402
 from an_control.learning.dagger.image_patches.student import VisionStudent  # noqa: E402
@@ -76,7 +76,7 @@ def test_the_mean_of_the_patches_that_show_no_change_stands_for_all_of_them(task
     missing = np.zeros((len(views), len(env.unwrapped.channels)), np.bool_)
     rng = np.random.default_rng(0)
     missing[1, rng.permutation(missing.shape[1])[:50]] = True
-    seen = compress_still_patches(views, 6, missing, 1000, rng)
+    seen = compress_unchanging_patches(views, 6, missing, 1000, rng)
     assert seen.patches.shape[1] < missing.shape[1]
     np.testing.assert_array_equal(seen.counts.sum(axis=1), (~missing).sum(axis=1))
     everything, one_each = [], []
@@ -89,7 +89,7 @@ def test_the_mean_of_the_patches_that_show_no_change_stands_for_all_of_them(task
     with torch.no_grad():
         patches, still, counts = map(torch.from_numpy, seen)
         by_count = student.compute_attention_message(
-            patches, previous, patch_counts=counts, still=still
+            patches, previous, patch_counts=counts, mean_still_patch=still
         )
         by_all = student.compute_attention_message(
             torch.from_numpy(np.stack(everything)),
@@ -106,7 +106,7 @@ def test_each_different_patch_stands_for_all_that_are_equal_where_seeds_pool(tas
     student = VisionStudent(sizes, 1)
     rng = np.random.default_rng(0)
     missing = rng.random((len(views), len(env.unwrapped.channels))) < 0.3
-    seen = compress_equal_patches(views, 6, missing, 1000, rng)
+    seen = merge_equal_patches(views, 6, missing, 1000, rng)
     assert seen.patches.shape[1] < missing.shape[1]
     np.testing.assert_array_equal(seen.counts.sum(axis=1), (~missing).sum(axis=1))
     rows, columns = views.shape[2] // 6, views.shape[3] // 6
@@ -116,11 +116,11 @@ def test_each_different_patch_stands_for_all_that_are_equal_where_seeds_pool(tas
     with torch.no_grad():
         patches, still, counts = map(torch.from_numpy, seen)
         by_count = student.compute_attention_message(
-            patches, previous, patch_counts=counts, still=still
+            patches, previous, patch_counts=counts, mean_still_patch=still
         )
         by_all = student.compute_attention_message(everything, previous, torch.from_numpy(~missing))
     torch.testing.assert_close(by_count, by_all, rtol=1e-3, atol=1e-3)
-    few = compress_equal_patches(views, 6, missing, 5, rng)
+    few = merge_equal_patches(views, 6, missing, 5, rng)
     assert few.patches.shape[1] == 6 and (few.counts[:, 1:] > 0).all()
 
 
@@ -229,8 +229,8 @@ def test_a_row_sees_the_frames_that_a_policy_sees_under_the_same_disturbance(fau
     disturber = Disturber(names, settings, seed)
     play_episode(policy, TimeLimit(Keeping(env), 60), names, disturber, EpisodeSeeds(3, seed, 0))
     env.close()
-    seen, acted = draw_seen_frame_indices(
-        60, 4, settings, np.random.default_rng(5), repeats=repeats
+    seen, acted = draw_seen_frame_and_action_step_indices(
+        60, 4, settings, np.random.default_rng(5), acts_on_repeated_frames=repeats
     )
     assert len(acted) == len(policy.seen)
     assert (len(acted) < 60) == ("lose" in fault and not repeats)
@@ -413,7 +413,7 @@ def test_patterns_stand_still_where_the_grass_was_and_nowhere_else():
     env = make_environment(find_environment_id("car_racing"))
     view = shown(env, 5)[0]
     before = view.copy()
-    replace_grass(view, draw_background(96, np.random.default_rng(3)))
+    replace_grass_in_place(view, draw_background(96, np.random.default_rng(3)))
     changed = view[-1] != before[-1]
     red, green, blue = env.unwrapped.sensors()["camera"].transpose(2, 0, 1)
     grass = (red == 100) & (blue == 100) & (green >= 202) & (green <= 228)

@@ -141,7 +141,9 @@ def results(*totals):
 
 
 def test_differences_are_of_the_same_episodes():
-    rows = compare_protocols({"none": results(100, 500), "100": results(100, 300)}, success=200.0)
+    rows = compare_protocols(
+        {"none": results(100, 500), "100": results(100, 300)}, success_threshold=200.0
+    )
     assert rows[1]["difference"] == {"mean": -100.0, "sd": 100.0, "same": 1}
     text = format_comparison_table(rows)
     assert "| `100` | 200 +- 100 | 100 | 200 | 300 | 50% | -100 +- 100 | 1 of 2 |" in text
@@ -225,10 +227,10 @@ def test_what_is_lost_makes_a_curve_and_no_other_pictures(model, tmp_path):
 
 def loss_of(returns, lost):
     """The legend and the points of each curve, of returns and shares by protocol."""
-    from an_control.learning.evaluation.plots import plot_missing_channels
+    from an_control.learning.evaluation.plots import plot_returns_by_missing_share
 
     runs = {name: results(one) for name, one in returns.items()}
-    figure = plot_missing_channels(runs, dict(zip(runs, lost, strict=True)))
+    figure = plot_returns_by_missing_share(runs, dict(zip(runs, lost, strict=True)))
     assert figure is not None
     (axes,) = figure.axes
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
@@ -245,9 +247,9 @@ def test_a_curve_of_losses_without_a_whole_row_begins_with_the_first_one():
         "channels in their usual order": [(0.0, 90.0), (50.0, 60.0)],
         "channels in their usual order, monitor off": [(0.0, 90.0), (50.0, 30.0)],
     }
-    from an_control.learning.evaluation.plots import plot_missing_channels
+    from an_control.learning.evaluation.plots import plot_returns_by_missing_share
 
-    assert plot_missing_channels({"none": results(17.0)}, {"none": 0.0}) is None
+    assert plot_returns_by_missing_share({"none": results(17.0)}, {"none": 0.0}) is None
 
 
 def test_a_curve_of_losses_with_a_whole_row_begins_with_that():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 pytest.importorskip("cma", reason="needs the train extra")
 
 from an_control.learning.es.optimisers import Pgpe
-from an_control.learning.es.parametrisation import Authors, Whole
+from an_control.learning.es.parametrisation import PaperForm, WholeModelForm
 from an_control.learning.es.search import EpisodeCount, Race, Search, SearchSettings, StallDetector
 from an_control.learning.rollout.engine import Outcomes
 from an_control.learning.runs.run_folder import RunFolder
@@ -26,7 +26,7 @@ def test_the_best_of_a_race_is_left_when_its_share_of_the_run_is_over(count, gen
         if race.is_over:
             break
         turns[left[race.turn]] += 1
-        if race.pass_turn_and_check_halving((generation + 1) / generations):
+        if race.pass_turn_and_check_if_halving_due((generation + 1) / generations):
             left = [left[place] for place in race.keep_better_half([float(one) for one in left])]
     assert left == [count - 1]
     assert generation <= 0.2 * generations + count * np.log2(count) + count
@@ -116,7 +116,7 @@ class Hills:
 
 
 def search(folder, **settings):
-    form = Whole(MlpSizes(1, 1, [1]))
+    form = WholeModelForm(MlpSizes(1, 1, [1]))
     settings = {
         "optimiser": "cma", "generations": 400, "population": 8, "rollouts": 2, "sigma": 0.05,
         "validation_episodes": 2, **settings,
@@ -195,7 +195,7 @@ def test_a_run_of_so_many_minutes_ends_when_they_are_over(tmp_path, monkeypatch)
 
 
 def test_a_random_start_is_as_large_as_is_usual_for_each_layer():
-    form = Authors()
+    form = PaperForm()
     scales = form.vector_scales
     assert scales.shape == (form.vector_size,)
     model = form.make_model(scales, Task(), {})

@@ -15,7 +15,7 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.cli import main
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.learning.es.parametrisation import Authors, Whole
+from an_control.learning.es.parametrisation import PaperForm, WholeModelForm
 from an_control.learning.es.search import Search, SearchSettings, play_episodes_under_mixture
 from an_control.learning.rollout.engine import (
     NO_DISTURBANCE,
@@ -35,7 +35,7 @@ TIMES = ("wall_s", "cpu_s", "steps_per_s")
 
 
 def search(folder, engine, optimiser="pgpe", resume=False, seed=1, **settings) -> RunLoop:
-    form = Whole(MlpSizes(5, 1, [4]))
+    form = WholeModelForm(MlpSizes(5, 1, [4]))
     settings = SearchSettings(optimiser=optimiser, **{**SMALL, **settings})
     learner = Search(CARTPOLE_TASK, form, engine, settings, seed)
     return RunLoop(RunFolder(folder, learner.config, resume), learner)
@@ -257,7 +257,9 @@ def test_a_curriculum_decides_each_generations_conditions(fused):
         asked.append(generation)
         return [DisturbanceSettings(shuffle=Shuffle(True, 100 - 10 * generation))]
 
-    learner = Search(CARTPOLE_TASK, Authors(), fused, SearchSettings(**SMALL), 1, curriculum=harder)
+    learner = Search(
+        CARTPOLE_TASK, PaperForm(), fused, SearchSettings(**SMALL), 1, curriculum=harder
+    )
     for _ in range(3):
         learner.step()
     assert asked == [0, 1, 2]
@@ -280,7 +282,7 @@ def test_conditions_share_the_episodes_and_are_validated_each(fused, people):
     expected = np.concatenate([part.returns for part in apart], axis=1)
     assert together.returns.tobytes() == expected.tobytes()
     learner = Search(
-        CARTPOLE_TASK, Authors(), fused, SearchSettings(**SMALL, mixture=(clean, moving)), 1
+        CARTPOLE_TASK, PaperForm(), fused, SearchSettings(**SMALL, mixture=(clean, moving)), 1
     )
     learner.step()
     line = learner.step()
@@ -289,7 +291,7 @@ def test_conditions_share_the_episodes_and_are_validated_each(fused, people):
     )
     few = SearchSettings(**SMALL, mixture=(clean, moving, clean))
     with pytest.raises(ValueError, match="rollouts 2"):
-        Search(CARTPOLE_TASK, Authors(), fused, few, 1)
+        Search(CARTPOLE_TASK, PaperForm(), fused, few, 1)
 
 
 def train(environment, folder, *further) -> int:

@@ -7,8 +7,8 @@ pytest.importorskip("numba", reason="needs the sim extra")
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.learning.es.parametrisation import Authors, choose_parametrisation
-from an_control.learning.evaluation.evaluate import play_compiled_episodes
+from an_control.learning.es.parametrisation import PaperForm, choose_parametrisation
+from an_control.learning.evaluation.evaluate import play_episodes_with_compiled_code
 from an_control.policy import read_model
 from an_control.system.share import find_share_path
 
@@ -17,7 +17,7 @@ def mean_and_success(cartpole, name, **disturbance):
     model = read_model(find_share_path(f"models/{name}.safetensors"))
     settings = DisturbanceSettings(**disturbance)
     channels = cartpole.unwrapped.channels
-    results = play_compiled_episodes(model, cartpole, channels, 2000, 1, settings)
+    results = play_episodes_with_compiled_code(model, cartpole, channels, 2000, 1, settings)
     returns = np.array([result.total for result in results])
     return returns.mean(), (returns > 400.0).mean()
 
@@ -25,7 +25,7 @@ def mean_and_success(cartpole, name, **disturbance):
 def test_the_cartpole_policy_has_the_authors_size():
     assert (
         choose_parametrisation(read_model(find_share_path("models/cartpole.safetensors")))
-        == Authors()
+        == PaperForm()
     )
 
 
@@ -50,7 +50,9 @@ def test_copies_of_channels_cost_a_normalised_policy_nothing(cartpole):
     returns = [
         [
             result.total
-            for result in play_compiled_episodes(model, cartpole, model.task.channels, *what)
+            for result in play_episodes_with_compiled_code(
+                model, cartpole, model.task.channels, *what
+            )
         ]
         for what in ((500, 1, DisturbanceSettings()), (500, 1, DisturbanceSettings(copies=20)))
     ]

@@ -28,7 +28,7 @@ def test_the_shipped_ants_walk_with_their_sensors_shuffled(name, least, metres):
     shuffled = DisturbanceSettings(shuffle=Shuffle.parse("reset"))
     results = play_episodes(policy, env, policy.nominal_ids, 4, 1, shuffled)
     env.close()
-    figures = summarise_episode_results(results, success=2000.0)
+    figures = summarise_episode_results(results, success_threshold=2000.0)
     assert figures["mean"] > least and figures["falls"] == 0 and figures["distance_m"] > metres
 
 
@@ -38,7 +38,7 @@ def walks(policy, words: str, episodes: int) -> float:
     disturbance = DisturbanceSettings.parse(words)
     results = play_episodes(policy, env, policy.nominal_ids, episodes, 1, disturbance)
     env.close()
-    return summarise_episode_results(results, success=2000.0)["mean"]
+    return summarise_episode_results(results, success_threshold=2000.0)["mean"]
 
 
 def test_the_shipped_ant_walks_as_fast_while_all_signals_move():

@@ -191,7 +191,7 @@ def test_the_saved_policy_acts_as_the_librarys(tmp_path, environment, algorithm)
         policy = make_policy(learner.make_model())
         library, norm = (
             learner._newest.library._algorithm,
-            learner._newest.library.compute_normalisation(),
+            learner._newest.library.compute_observation_normalisation(),
         )
         for scaled in np.random.default_rng(0).uniform(-0.9 * CLIP, 0.9 * CLIP, (50, len(norm.sd))):
             observation = (norm.mean + norm.sd * scaled).astype(np.float32)
@@ -244,7 +244,7 @@ def test_a_best_validation_is_confirmed_in_further_episodes(tmp_path, monkeypatc
     settings = {"validation_episodes": 2, "confirmation_episodes": 3, "race": 0.0}
     with closing(learner_in(tmp_path, "Pendulum-v1", "ppo", **settings)) as learner:
         returns: list[float] = []
-        monkeypatch.setattr(learner, "_play_validation_episode", lambda *_: returns.pop(0))
+        monkeypatch.setattr(learner, "_measure_return_in_episode", lambda *_: returns.pop(0))
         validated = []
         for of_the_step in ([10, 10, 9, 9, 9], [10, 8], [10, 10, 9, 9, 0], [10, 10, 10, 10, 10]):
             returns += of_the_step
@@ -339,7 +339,9 @@ def test_a_run_whose_limit_was_raised_has_the_patience_of_one_begun_with_it(tmp_
 def test_the_noise_with_the_better_validation_continues_alone(tmp_path, better):
     limits = TeacherLimits(steps=10 * 64)
     with closing(learner_in(tmp_path, "Pendulum-v1", "ppo", limits, race=0.5)) as learner:
-        learner._measure_validation_return = lambda: float(learner._newest.noise_kind == better)
+        learner._measure_validation_return = lambda: float(
+            learner._newest.exploration_noise_kind == better
+        )
         noises = []
         while not learner.end_reason:
             noises.append(learner.step()["noise"])

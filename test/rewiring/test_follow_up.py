@@ -26,7 +26,7 @@ def rows(authors_ant, ant):
         text: play_episodes(policy, ant, ANT_CHANNELS, EPISODES, 1, EvaluationProtocol.parse(text))
         for text in words
     }
-    return {row["protocol"]: row for row in compare_protocols(runs, success=2000.0)}
+    return {row["protocol"]: row for row in compare_protocols(runs, success_threshold=2000.0)}
 
 
 @pytest.mark.parametrize("protocol", ["1,announced", "50,announced"])

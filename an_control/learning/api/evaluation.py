@@ -48,8 +48,9 @@ class EvaluateOptions:
         seed: Seed of the start states and disturbances; training never uses these seeds.
         monitor: Setting of the monitor, which detects unannounced rewiring: off, reset or match.
             None takes the setting in the model file.
-        recovery: Mean change of a reading per tick below which a robot counts as standing still and
-            is pushed. 0 means never, None takes the value in the model file.
+        recovery: Change of a reading per tick, averaged over all readings, below which a robot
+            counts as standing still. Random actions then get it moving again. 0 means never, None
+            takes the value in the model file.
         normalise: Whether to divide the attention's sums by the number of channels that are
             present.
         success: An episode with a return above this is a success; None takes the task's threshold.
@@ -154,7 +155,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
         for one in protocols.values():
             check_robot_settings(env, one.disturbance)
         if options.normalise:
-            model = _normalise_model_attention(model, env)
+            model = _enable_attention_normalisation(model, env)
         ends = any(one.until is not None for one in protocols.values())
         stepwise = ends or options.plots is not None  # each reward is wanted
         stage = ProtocolPlayer(model, env, options.seed, stepwise, recovery)
@@ -165,7 +166,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
         )
         runs: dict[str, list[PlayedEpisode]] = {}
         for name, protocol in protocols.items():
-            row = kept and kept.find_results(name, stepwise=stage.stepwise)
+            row = kept and kept.find_results(name, with_step_rewards=stage.stepwise)
             runs[name] = row or _play_protocol_with_progress(
                 stage, protocol, options.episodes, progress
             )
@@ -254,8 +255,9 @@ def _collect_warnings(
 ) -> list[str]:
     """Return warnings to show to the user before the episodes are played.
 
-    There is a warning for protocols that permute the signals although the model needs its channels
-    in order and no monitor is on, and one if the model file sets the monitor to off.
+    One warning says that protocols permute the signals of a model that needs its channels in order
+    and has no monitor to restore the order. Another says that the model file sets the monitor to
+    off.
 
     Args:
         options: Options of the evaluation.
@@ -285,9 +287,9 @@ def _make_environment(options: EvaluateOptions, task: str, model: Model) -> gymn
     """Make the environment of a task, and check that a model fits it.
 
     Args:
-        options: Options of the evaluation, whose path of the model is named in errors.
+        options: Options of the evaluation, which name the model file for the texts of errors.
         task: A task known by name, or a gymnasium id.
-        model: The model.
+        model: The model that was read from this file.
 
     Raises:
         ValueError: The model has another number of channels or of actions than the environment.
@@ -316,10 +318,10 @@ def _make_environment(options: EvaluateOptions, task: str, model: Model) -> gymn
     return env
 
 
-def _normalise_model_attention(model: Model, env: gymnasium.Env[Any, Any]) -> Model:
+def _enable_attention_normalisation(model: Model, env: gymnasium.Env[Any, Any]) -> Model:
     """Return a copy of the model whose attention sums do not grow with the number of channels.
 
-    The sums are divided by the number of channels that are present, relative to the number of
+    The sums are divided by the number of channels that are present, and multiplied by the number of
     channels of the task.
 
     Args:
@@ -360,9 +362,9 @@ def _play_protocol_with_progress(
 
 
 def _collect_options_affecting_results(options: EvaluateOptions, task: str) -> dict[str, Any]:
-    """Return, by name, the options that change the returns in a table, except the protocols.
+    """Return all options except the protocols on which the returns in a table depend, by name.
 
-    A file of results that was made with other values of these options is refused.
+    If a file of results was made with other values of these options, an evaluation refuses it.
 
     Args:
         options: Options of the evaluation.
@@ -395,8 +397,8 @@ def _save_evaluation_pictures(
     from an_control.learning.evaluation import plots
 
     lost = {name: protocol.disturbance.missing.middle for name, protocol in protocols.items()}
-    loss = plots.plot_missing_channels(runs, lost)
-    figures = {"recovery": plots.plot_recovery(runs), "loss": loss}
+    loss = plots.plot_returns_by_missing_share(runs, lost)
+    figures = {"recovery": plots.plot_rewards_around_permutations(runs), "loss": loss}
     moving = {n: p for n, p in protocols.items() if p.disturbance.shuffle.every}
     for name, protocol in (moving or ({} if loss else protocols)).items():
         trace = plots.AttentionTrace(player.channels)

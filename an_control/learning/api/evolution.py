@@ -161,7 +161,7 @@ class EvolveOptions:
             self._refuse_options(
                 [
                     *self._list_changed_options("form", "hidden", *ATTENTION_OPTIONS),
-                    *self.parts.chosen_options,
+                    *self.parts.chosen_option_names,
                 ],
                 why,
             )
@@ -170,7 +170,7 @@ class EvolveOptions:
             self._refuse_options(
                 [
                     *self._list_changed_options(*ATTENTION_OPTIONS, "normalise"),
-                    *self.parts.chosen_options,
+                    *self.parts.chosen_option_names,
                 ],
                 why,
             )
@@ -364,9 +364,9 @@ def _make_parametrisation_and_start_vector(
         ValueError: The model does not fit the task, or options do not fit each other.
     """
     from an_control.learning.es.parametrisation import (
-        Authors,
-        AuthorsRaw,
-        Whole,
+        PaperForm,
+        RedundantPaperForm,
+        WholeModelForm,
         choose_parametrisation,
     )
 
@@ -386,12 +386,12 @@ def _make_parametrisation_and_start_vector(
             )
         return form, form.to_vector(model)
     if options.form == "mlp":
-        return Whole(MlpSizes(channels, actions, list(options.hidden or (16,)))), None
+        return WholeModelForm(MlpSizes(channels, actions, list(options.hidden or (16,)))), None
     if any(width != options.queries for width in options.hidden):
         raise ValueError(
             "--hidden: must be equal to --queries for every layer of an attention form"
         )
-    authors = AuthorsRaw if options.form == "attention-raw" else Authors
+    authors = RedundantPaperForm if options.form == "attention-raw" else PaperForm
     form = authors(
         actions,
         options.queries,
@@ -402,7 +402,7 @@ def _make_parametrisation_and_start_vector(
         **options.parts.collect_paper_policy_sizes(),
     )
     pooled = options.parts.apply_pooling_to_sizes(form.sizes)
-    return (form if pooled == form.sizes else Whole(pooled)), None
+    return (form if pooled == form.sizes else WholeModelForm(pooled)), None
 
 
 def _add_hints_to_parametrisation(
@@ -419,17 +419,18 @@ def _add_hints_to_parametrisation(
         channels: Number of channels of the task.
 
     Returns:
-        The parametrisation with hints, and the start vector, extended by zeros for the hints.
+        The parametrisation with hints, and the start vector with zeros for the hints at its end, or
+        None for a random start.
 
     Raises:
         ValueError: The policy is not in the paper's attention form.
     """
-    from an_control.learning.es.parametrisation import Authors
-    from an_control.learning.es.search import Hinted
+    from an_control.learning.es.parametrisation import PaperForm
+    from an_control.learning.es.search import HintedForm
 
-    if not isinstance(form, Authors):
+    if not isinstance(form, PaperForm):
         raise ValueError("--hints: only for policies in the paper's attention form")
-    hinted = Hinted(form, channels)
+    hinted = HintedForm(form, channels)
     if start is not None:
         start = np.concatenate([start, np.zeros(hinted.vector_size - form.vector_size)])
     return hinted, start

@@ -103,8 +103,8 @@ class MonitorResult:
         model: The model file that was written. For an ONNX policy it is the file of the monitor.
         validation: How well the monitor detects rewiring. It is None if the monitor was copied from
             another model, or was trained on recordings.
-        why_off: Text that says how the monitor failed its validation, after which it is off by
-            default; "" if it did not fail, or if the option `monitor` is off.
+        why_off: Why the monitor is off by default: a text that says how it failed its validation.
+            It is "" if the monitor did not fail, or if the option `monitor` is off.
         metrics: The metrics of each step of the training, by name.
         updates: Number of gradient updates of the forward model.
     """
@@ -120,8 +120,8 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
     """Train the networks of a model's identity monitor and write them into the model file.
 
     The identity monitor detects unannounced rewiring, which means that signals arrive in other
-    input slots, and that no message says so. With the options `take` or `validate` nothing is
-    trained.
+    input slots, and that no message says so. With the option `take` the networks of another model
+    are copied, and with `validate` the model's own networks are only validated.
 
     Args:
         options: The model file and the settings. With `folder`, a run in it is continued.
@@ -156,7 +156,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
         if path != options.model:
             raise ValueError(f"--out {path}: the monitor of an ONNX file lies beside it, {written}")
     if options.take is not None:
-        write_model(path, _copy_monitor_networks(model, read_model(options.take), options))
+        write_model(path, _replace_monitor_networks(model, read_model(options.take), options))
         return MonitorResult(written, None, "", [], 0)
     if options.validate and model.forward is None:
         raise ValueError(
@@ -308,12 +308,12 @@ def _remove_excitation_and_start_policy(model: Model) -> Model:
     return replace(model, network=replace(model.network, layout=layout))
 
 
-def _copy_monitor_networks(model: Model, source: Model, options: MonitorOptions) -> Model:
-    """Return a copy of a model in which the monitor's networks come from another model.
+def _replace_monitor_networks(model: Model, source: Model, options: MonitorOptions) -> Model:
+    """Return a copy of a model with the monitor's networks of another model.
 
     Args:
-        model: The model to copy. If it has networks of a monitor, they are replaced.
-        source: The other model, which must have the same channels, actuators and units.
+        model: The model to copy. It may lack networks of a monitor; otherwise they are replaced.
+        source: The model with the networks, which must have the same channels, actuators and units.
         options: Options of the call, which give the new model's setting of the monitor and the
             texts of errors.
 

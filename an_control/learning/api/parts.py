@@ -59,7 +59,7 @@ class PolicyParts:
     """Number of ticks that each layer of a recurrent transformer attends to; by default 32."""
 
     def collect_student_size_overrides(self) -> dict[str, Any]:
-        """Return the options that are set as values of `StudentSizes`, by field name.
+        """Return the chosen options as a mapping from fields of `StudentSizes` to values.
 
         The caller replaces these fields in the sizes of a recipe.
 
@@ -68,7 +68,7 @@ class PolicyParts:
         """
         self._check_options_have_effect("units", "layers", "recurrent_heads", "window")
         numbers = "inducing", "heads", "learned_queries", "pma"
-        given = [name for name in numbers if name in self.chosen_options]
+        given = [name for name in numbers if name in self.chosen_option_names]
         changes: dict[str, Any] = {name: self._get_number_option(name) for name in given}
         if self.encoder is not None:
             changes["encoder"] = self.encoder
@@ -77,8 +77,8 @@ class PolicyParts:
         return changes
 
     @property
-    def chosen_options(self) -> list[str]:
-        """Return the names of the options that are set, that is, not None."""
+    def chosen_option_names(self) -> list[str]:
+        """Return the names of the options that the user has set: those that are not None."""
         return [one.name for one in fields(self) if getattr(self, one.name) is not None]
 
     def collect_paper_policy_sizes(self) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class PolicyParts:
         Raises:
             ValueError: A number is out of bounds, or an option would be ignored.
         """
-        self._check_options_have_effect(*self.chosen_options)
+        self._check_options_have_effect(*self.chosen_option_names)
         encoder = self.encoder or "none"
         compares = encoder != "none" or self._get_number_option("pma")
         return {
@@ -174,7 +174,7 @@ class PolicyParts:
         }
         for name in names:
             there, what = needs.get(name, (True, ""))
-            if name in self.chosen_options and not there:
+            if name in self.chosen_option_names and not there:
                 raise ValueError(f"{format_flag(name)} {getattr(self, name)}: only with {what}")
 
     def _get_number_option(self, name: str) -> int:

@@ -124,8 +124,8 @@ def learn(options: LearnOptions, progress: OnProgress = ignore_progress) -> Lear
 
     Args:
         options: The task, the run's folder and the time limits.
-        progress: Called with the progress reports of each part of the run, whose field `part` names
-            the part, and at the beginning and the end of each part (unit "part").
+        progress: Called with each progress report, whose field `part` names the part of the run. At
+            the beginning and at the end of a part there is a report of unit "part".
 
     Returns:
         The model file and its table of scores.
@@ -207,12 +207,12 @@ class _Run:
         from an_control.learning.runs.card import summarise_returns, write_model_and_card
 
         for part in PARTS:
-            shutil.rmtree(self._make_trash_path(part), ignore_errors=True)
+            shutil.rmtree(self._get_trash_path(part), ignore_errors=True)
         makers = (
-            self._train_teacher,
-            self._train_student,
-            self._train_monitor,
-            self._make_score_table,
+            self._train_teacher_and_make_note,
+            self._train_student_and_make_note,
+            self._train_monitor_and_make_note,
+            self._make_score_table_and_note,
         )
         for part, make in zip(PARTS, makers, strict=True):
             self._progress(RunProgress("begin", "part", part=part))
@@ -233,7 +233,7 @@ class _Run:
         ]
         return LearnResult(self._model, scored, table, self._notes)
 
-    def _train_teacher(self) -> str:
+    def _train_teacher_and_make_note(self) -> str:
         """Train the teacher, unless the user gave one or the task has one.
 
         Returns:
@@ -252,7 +252,7 @@ class _Run:
             ),
             self._make_part_reporter("teacher"),
         )
-        self._delete_outdated_parts(
+        self._delete_later_parts_if_outdated(
             "teacher", result.done_before, len(result.metrics), "student", "monitor"
         )
         return ""
@@ -267,7 +267,7 @@ class _Run:
             return self._options.teacher
         return str(self._out / "teacher/model.safetensors")
 
-    def _train_student(self) -> str:
+    def _train_student_and_make_note(self) -> str:
         """Train the student, which imitates the teacher.
 
         Returns:
@@ -287,7 +287,7 @@ class _Run:
             self._make_part_reporter("student"),
         )
         done = len(result.metrics)
-        self._delete_outdated_parts("student", result.done_before, done, "monitor")
+        self._delete_later_parts_if_outdated("student", result.done_before, done, "monitor")
         self._monitor_minutes += max(0.0, minutes - result.minutes)
         if done < result.rounds:
             self._notes.append(
@@ -298,7 +298,7 @@ class _Run:
         best = f", validation {max(validated):.4g}" if validated else ""
         return f"{done} rounds{best}"
 
-    def _train_monitor(self) -> str:
+    def _train_monitor_and_make_note(self) -> str:
         """Train the monitor, unless a finished one exists.
 
         A monitor whose training was cut short by its time limit is trained again if the limit is
@@ -323,15 +323,15 @@ class _Run:
         made = self._state
         if (
             made.has_monitor
-            and self._monitor_update_count < monitor.updates
-            and self._has_longer_time_limit("monitor", seconds)
+            and self._monitor_gradient_update_count < monitor.updates
+            and self._is_time_limit_longer_than_before("monitor", seconds)
         ):
             self._delete_parts_and_scores("monitor")
         if not made.has_monitor:
             train_monitor(monitor, self._make_part_reporter("monitor"))
             made.has_monitor, made.time_limits_s["monitor"] = True, seconds
             self._save_state()
-        if (updates := self._monitor_update_count) < monitor.updates:
+        if (updates := self._monitor_gradient_update_count) < monitor.updates:
             self._notes.append(
                 f"monitor: {updates} of {monitor.updates} updates fitted into its time;"
                 " increase --minutes"
@@ -341,13 +341,13 @@ class _Run:
         return ""
 
     @property
-    def _monitor_update_count(self) -> int:
+    def _monitor_gradient_update_count(self) -> int:
         """Return how many gradient updates the training of the saved monitor has made."""
         updates: int = read_model(self._model).trained["forward"]["updates"]
         return updates
 
-    def _make_score_table(self) -> str:
-        """Play the episodes of those rows that the table of scores still lacks.
+    def _make_score_table_and_note(self) -> str:
+        """Complete the table of scores: play the episodes of the rows that it still lacks.
 
         Returns:
             A note for the progress report, which is always "".
@@ -381,7 +381,7 @@ class _Run:
         seconds = 60.0 * self._options.minutes * SHARES["table"] / (len(REFERENCES) + len(CASES))
         bounds = SMOKE_EPISODES if self._options.smoke else EPISODES
         short = any(len(row.returns) < bounds[1] for row in made.rows)
-        if short and self._has_longer_time_limit("table", seconds):
+        if short and self._is_time_limit_longer_than_before("table", seconds):
             made.rows = []
         made.time_limits_s["table"] = seconds
         for case in REFERENCES[len(made.rows) :]:
@@ -405,7 +405,11 @@ class _Run:
             )
 
     def _make_part_reporter(self, part: str) -> OnProgress:
-        """Return a function that passes progress reports on, marked with the given part's name."""
+        """Return a function that marks progress reports with a part's name and passes them on.
+
+        It passes them to the function that the caller of `learn` gave. If that returns False, the
+        part stops.
+        """
         return lambda progress: self._progress(replace(progress, part=part))
 
     def _add_score_row(self, row: ScoreRow) -> None:
@@ -413,35 +417,35 @@ class _Run:
         self._state.rows.append(row)
         self._save_state()
 
-    def _has_longer_time_limit(self, part: str, seconds: float) -> bool:
+    def _is_time_limit_longer_than_before(self, part: str, new_limit_s: float) -> bool:
         """Return whether a part's time limit is now longer than when the part was made.
 
         Args:
             part: Name of the part.
-            seconds: Time limit of the part now, in seconds.
+            new_limit_s: Time limit of the part now, in seconds.
         """
-        return seconds > 1.01 * self._state.time_limits_s.get(part, seconds)
+        return new_limit_s > 1.01 * self._state.time_limits_s.get(part, new_limit_s)
 
-    def _delete_outdated_parts(
-        self, part: str, steps_before: int, steps_done: int, *later_parts: str
+    def _delete_later_parts_if_outdated(
+        self, trained_part: str, steps_before: int, steps_done: int, *later_parts: str
     ) -> None:
-        """Delete the parts that were made from a part which has been trained further since.
+        """Delete later parts of the run if the part that they were made from was trained further.
 
-        The number of finished steps is then saved. A run that was killed before the deletion
-        therefore still deletes the outdated parts when it is continued.
+        The number of steps of the trained part is saved after the deletion. If the run is killed
+        before that, it therefore still deletes the outdated parts when it is continued.
 
         Args:
-            part: Name of the part that was just trained.
+            trained_part: Name of the part that was just trained.
             steps_before: Number of training steps that this part had finished before this call of
                 `learn`.
             steps_done: Number of training steps that it has finished now.
             later_parts: Names of the parts that were made from this part.
         """
         made_of = self._state.made_from_steps
-        if made_of.get(part, steps_before) != steps_done:
+        if made_of.get(trained_part, steps_before) != steps_done:
             self._delete_parts_and_scores(*later_parts)
-        if made_of.get(part) != steps_done:
-            made_of[part] = steps_done
+        if made_of.get(trained_part) != steps_done:
+            made_of[trained_part] = steps_done
             self._save_state()
 
     def _delete_parts_and_scores(self, *parts: str) -> None:
@@ -452,17 +456,17 @@ class _Run:
         """
         for name in parts:  # rename first: if the process is killed, the next run drops them too
             with suppress(FileNotFoundError):  # and cannot take an old folder for a new one
-                (self._out / name).rename(self._make_trash_path(name))
+                (self._out / name).rename(self._get_trash_path(name))
         self._state.has_monitor, self._state.rows = False, []
         self._save_state()
         for name in parts:
-            shutil.rmtree(self._make_trash_path(name), ignore_errors=True)
+            shutil.rmtree(self._get_trash_path(name), ignore_errors=True)
 
-    def _make_trash_path(self, part: str) -> Path:
-        """Return the path to which a part's folder is renamed before it is deleted.
+    def _get_trash_path(self, part: str) -> Path:
+        """Return the path to which the folder of a part is renamed before it is deleted.
 
-        The rename is atomic, so that a half deleted folder never has the name of the part, even if
-        the process is killed.
+        A rename is done at once, a deletion step by step. If the process is killed, no half deleted
+        folder therefore has the name of the part.
         """
         return self._out / f".{part}.old"
 

@@ -125,8 +125,8 @@ class DistillResult:
     Attributes:
         model: The model file of the best validated student.
         metrics: The metrics of each round, by name.
-        rounds: Number of rounds of the whole run in the settings. If the run has a time limit, it
-            may have fewer or more rounds.
+        rounds: Number of rounds that the settings plan for the whole run. If the run has a time
+            limit, it may have fewer or more rounds.
         minutes: Processor time of the run, in minutes.
         done_before: Number of rounds that were finished before this call.
     """
@@ -224,7 +224,7 @@ def _make_recording_imitator(options: DistillOptions) -> RecordedTeaching | Comm
     task, episodes = read_task_and_episodes(options.bag, options.task)
     cloning = SMOKE_CLONING if options.smoke else CLONING
     if options.ordered:
-        _check_plain_network_options(options)
+        _refuse_options_unsupported_by_plain_network(options)
         return CommandCloning(task, episodes, cloning, options.seed)
     settings = make_smoke_settings(settings) if options.smoke else settings
     settings = _apply_disturbance_options(options, settings)
@@ -243,10 +243,10 @@ def _make_recording_imitator(options: DistillOptions) -> RecordedTeaching | Comm
     return RecordedTeaching(task, episodes, settings, options.seed, options.device, cloning)
 
 
-def _check_plain_network_options(options: DistillOptions) -> None:
-    """Raise ValueError if an option is set that has no meaning with --ordered.
+def _refuse_options_unsupported_by_plain_network(options: DistillOptions) -> None:
+    """Raise ValueError if an option is set that has an effect only on a student.
 
-    With --ordered a plain network is trained instead of a student.
+    With --ordered, a plain network is trained instead of a student.
     """
     for name in ("recipe", "rounds", "updates", "rate", "neuron", "stack", "products"):
         if getattr(options, name) is not None:
@@ -279,7 +279,7 @@ def _make_dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:
         student = replace(student, head=head, output=start.sizes.output)
     elif teacher.layers is not None:
         head = tuple(len(bias) for _, bias in teacher.layers[:-1])
-        student = replace(student, head=head, output=teacher.output)
+        student = replace(student, head=head, output=teacher.output_function)
     student = _apply_size_options(options, student)
     settings = _apply_disturbance_options(options, settings)
     minutes = settings.minutes if options.minutes is None else options.minutes
@@ -313,7 +313,7 @@ def _find_teacher(options: DistillOptions, environment: str) -> Teacher:
 
     Args:
         options: Options of the training.
-        environment: The gymnasium id.
+        environment: The gymnasium id of the task's environment.
 
     Raises:
         ValueError: There is no teacher.
@@ -335,9 +335,9 @@ def _find_teacher(options: DistillOptions, environment: str) -> Teacher:
 def _make_portable_teacher_name(options: DistillOptions) -> str | None:
     """Return the option `teacher` in the form in which the run's settings store it.
 
-    A teacher's file that lies in the parent folder of the run's folder, or further below, is stored
-    by its path relative to this parent. The parent folder can then be moved as a whole. Any other
-    value of the option is returned unchanged.
+    If the option is a file in the parent folder of the run's folder, or in a folder below it, the
+    result is the path of the file relative to the parent folder. The parent folder can then be
+    moved as a whole. Any other value of the option is returned unchanged.
     """
     around, file = options.out.absolute().parent, Path(options.teacher or "").absolute()
     if not file.is_file() or not file.is_relative_to(around):
@@ -419,7 +419,7 @@ def _make_patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -
     from an_control.learning.training_disturbances import PatchDisturbance
     from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
 
-    _check_image_patch_options(options)
+    _refuse_options_unsupported_by_image_patches(options)
     if options.smoke:
         settings = make_patch_smoke_settings(settings)
     disturb, backgrounds = (
@@ -442,7 +442,7 @@ def _make_patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -
     return PatchDagger(options.out, env, task, settings, options.seed, options.device, start)
 
 
-def _check_image_patch_options(options: DistillOptions) -> None:
+def _refuse_options_unsupported_by_image_patches(options: DistillOptions) -> None:
     """Raise ValueError if an option is set that image patches do not support."""
     names = "teacher", "minutes", "neuron", "stack", "products", "normalise"
     for name in (*names, "reshuffled_chance"):

@@ -193,12 +193,14 @@ def _evaluate_and_write_model_card(
     return made
 
 
-def evaluate_teacher(task: str, path: Path, model: Model, episodes: int) -> list[dict[str, Any]]:
+def evaluate_teacher(
+    task: str, model_path: Path, model: Model, episodes: int
+) -> list[dict[str, Any]]:
     """Evaluate a random policy and a teacher on the same episodes.
 
     Args:
         task: A task known by name, or a gymnasium id.
-        path: The teacher's model file.
+        model_path: The teacher's model file.
         model: The model that was read from this file.
         episodes: Number of episodes.
 
@@ -214,7 +216,7 @@ def evaluate_teacher(task: str, path: Path, model: Model, episodes: int) -> list
 
     evaluations = []
     with closing(make_environment(find_environment_id(task), Units.from_task(model.task))) as env:
-        scoring = ScorePlayer(env, model.task.channels, read_teacher(str(path), env), model)
+        scoring = ScorePlayer(env, model.task.channels, read_teacher(str(model_path), env), model)
         for case in REFERENCES:
             row = scoring.play_row(case, math.inf, (episodes, episodes))
             known = {"protocol": row.name, **summarise_returns(row.return_array, None)}

@@ -38,7 +38,10 @@ LARGE_ERROR = 0.05
 
 @dataclass(frozen=True)
 class CloningSettings:
-    """Settings of behaviour cloning. The defaults suit some ten thousand recorded ticks."""
+    """Settings of behaviour cloning, which fits a plain network to recorded commands.
+
+    The defaults suit recordings of some ten thousand ticks.
+    """
 
     hidden: tuple[int, ...] = (256, 256)
     """Units of each hidden layer, which are those of the student's head too."""
@@ -126,9 +129,10 @@ def _compute_loss(
 ) -> torch.Tensor:
     """Return the loss of the network's actions, the mean over all actions of a batch.
 
-    The loss of an action grows with the square of its error up to `LARGE_ERROR`, and linearly from
-    there on. The reason is that recorded actions near the limits -1 and 1 have noise towards the
-    inside only. Squares of large errors would pull the network's actions away from the limits.
+    The loss of an action grows with the square of its error while the error is below `LARGE_ERROR`
+    (0.05), and linearly above. The reason is that recorded actions near the limits -1 and 1 have
+    noise towards the inside only. Squares of large errors would pull the network's actions away
+    from the limits.
 
     Args:
         last_outputs: Outputs (B, A) of the last layer.

@@ -160,7 +160,10 @@ class Dagger:
 
     @property
     def progress(self) -> float:
-        """Return the finished share (0..1) of the run, by its time limit or by its rounds."""
+        """Return the finished share (0..1) of the run.
+
+        It is measured in processor time if the run has a time limit, else in rounds.
+        """
         settings = self.settings
         if not settings.minutes:
             return self._round / (1 + settings.rounds)
@@ -220,9 +223,13 @@ class Dagger:
         if self.settings.validation_episodes:
             if not self._round:
                 calm = RolloutSettings(shuffled=False)
-                teacher = self._play_validation_episodes(lambda rng: NoisyTeacher(rng, 0.0), calm)
+                teacher = self._measure_driver_validation_returns(
+                    lambda rng: NoisyTeacher(rng, 0.0), calm
+                )
                 self._returns = [float(np.mean(teacher))]
-            line |= self._keep_or_undo_round(self._measure_validation_returns(self._newest_student))
+            line |= self._undo_bad_round_and_make_metrics(
+                self._measure_validation_returns(self._newest_student)
+            )
             line["validation"] = float(np.mean(self._returns[1:][-JUDGED:]))
         line |= self._failures.pop_failure_metrics()
         self._cpu_s += time.process_time() - started
@@ -235,10 +242,10 @@ class Dagger:
 
     @property
     def _can_undo_rounds(self) -> bool:
-        """Return whether the run may undo a round that makes the student worse.
+        """Return whether a round that makes the student worse is undone.
 
-        It may if the recipe sets `episode_steps` and the model is not an average over the students
-        of all rounds, because then a late round can make the student worse.
+        Rounds are undone if the recipe sets `episode_steps` but not `averaged`. With `averaged` the
+        model is the mean of the students after all rounds, which a single bad round cannot spoil.
         """
         return bool(self.settings.collection.episode_steps) and self._average is None
 
@@ -248,21 +255,24 @@ class Dagger:
         self._student.load_state_dict(self._best["student"])
         self._optimiser.load_state_dict(deepcopy(self._best["optimiser"]))
 
-    def _keep_or_undo_round(self, returns: np.ndarray) -> dict[str, float]:
-        """Compare the student with the best one so far, and keep a copy of it or undo the round.
+    def _undo_bad_round_and_make_metrics(self, validation_returns: np.ndarray) -> dict[str, float]:
+        """Undo the round if the student is now clearly worse than the best student so far.
 
-        A copy of the student and of its optimiser is kept if it is the best so far. The round is
-        undone if the student is clearly worse than the best one: weights and optimiser of the best
-        student are then restored, while the recorded episodes are kept. Otherwise the student stays
-        as it is.
+        To undo a round means to restore the weights and the optimiser of the best student; the
+        recorded episodes are kept. Rounds are undone only late in a run, if `_can_undo_rounds` is
+        True. If the student is itself the best so far, a copy of its weights and its optimiser is
+        stored as that of the best student.
 
         Args:
-            returns: Returns of the student's validation episodes after this round.
+            validation_returns: Returns of the student's validation episodes after this round.
 
         Returns:
-            The figures {"undone": mean of `returns`} if the round was undone, else {}.
+            The figures {"undone": mean of `validation_returns`} if the round was undone, else {}.
         """
-        validation, error = float(np.mean(returns)), compute_standard_error(returns)
+        validation, error = (
+            float(np.mean(validation_returns)),
+            compute_standard_error(validation_returns),
+        )
         best = -math.inf if self._best is None else self._best["validation"]
         worst = min([validation, *self._returns[1:]])
         # Of equally good students the newest one is kept, which has learned from more episodes.
@@ -291,10 +301,11 @@ class Dagger:
         return {"undone": validation}
 
     def _set_best_student_if_confirmed(self, contender: dict[str, Any]) -> None:
-        """Store a student as the best one so far, late in a run only after a second comparison.
+        """Store a student as the best one so far, unless a second comparison contradicts.
 
-        In this comparison, the student's mean return in further validation episodes must be at
-        least that of the best student so far.
+        The second comparison is made only late in a run. In it, both students play further
+        validation episodes. If the mean return of the given student is below that of the best
+        student so far, the given student is not stored.
 
         Args:
             contender: The student's weights, its optimiser's state, its mean return in the
@@ -377,10 +388,10 @@ class Dagger:
     def _make_student(self) -> Student | PaperStudent:
         """Return a new student, some parts of which get the weights of another network.
 
-        If the teacher is a relu network, the head gets its weights, except in the paper's form. If
-        the run starts from a model, the parts that identify channels get the weights of that model.
-        So does the head in the paper's form, or if the recipe sets `keep_head`. All other weights
-        are random.
+        If the run starts from a model, the parts that identify channels get the weights of that
+        model. If the recipe sets `keep_head`, or if the student is built as in the paper, its head
+        gets the model's weights too. Otherwise, if the teacher is a relu network, the head gets the
+        teacher's weights, except in a student built as in the paper. All other weights are random.
         """
         torch.manual_seed(self.seed)
         readings, actions = len(self._task.channels), len(self._task.actuators)
@@ -401,16 +412,16 @@ class Dagger:
             student.load_identification_weights(self._start, self.settings.keep_head)
         return student.to(self._device)
 
-    def _measure_progress_after_first_round(self, rounds: int) -> float:
+    def _measure_progress_after_first_round(self, later_rounds: int) -> float:
         """Return the finished share (0..1) of the part of the run that follows the first round.
 
         It is measured in processor time if the run has a time limit, else in rounds.
 
         Args:
-            rounds: Number of rounds of this part; not used if the run has a time limit.
+            later_rounds: Number of rounds of this part; not used if the run has a time limit.
         """
         if not self.settings.minutes:
-            return max(0, self._round - 1) / max(1, rounds)
+            return max(0, self._round - 1) / max(1, later_rounds)
         left_s = 60.0 * self.settings.minutes - self._identified_s
         return min(1.0, (self._cpu_s - self._identified_s) / left_s) if left_s > 0.0 else 1.0
 
@@ -437,7 +448,7 @@ class Dagger:
             policy = make_policy(self._student.make_model(self._task, {}))
             makers = [
                 (count, partial(StudentDriver, rng, policy, how), how)
-                for count, how in plan.plan_round_after_first(
+                for count, how in plan.plan_episodes_after_first_round(
                     self._measure_progress_after_first_round(self.settings.rounds - 1)
                 )
             ]
@@ -476,7 +487,7 @@ class Dagger:
     def _measure_validation_returns(
         self, student: Student | PaperStudent, episode_set: int = 0
     ) -> np.ndarray:
-        """Return a student's returns (E,) in validation episodes, with shuffled channels.
+        """Measure a student's returns (E,) in E validation episodes with shuffled channels.
 
         Args:
             student: The student.
@@ -484,17 +495,17 @@ class Dagger:
                 for students that may be the best of the run.
         """
         policy, how = make_policy(student.make_model(self._task, {}), "off"), RolloutSettings()
-        return self._play_validation_episodes(
+        return self._measure_driver_validation_returns(
             lambda rng: StudentDriver(rng, policy, how), how, episode_set
         )
 
-    def _play_validation_episodes(
+    def _measure_driver_validation_returns(
         self,
         make_driver: Callable[[np.random.Generator], Driver],
         rollout: RolloutSettings,
         episode_set: int = 0,
     ) -> np.ndarray:
-        """Play validation episodes and return their returns (E,).
+        """Measure a driver's returns (E,) in E validation episodes.
 
         Args:
             make_driver: Function that makes the driver of an episode from a random generator. The
@@ -518,7 +529,7 @@ class Dagger:
         return len(students) >= AS_GOOD and float(np.mean(students[-AS_GOOD:])) >= teacher
 
     def _select_newest_episodes(self, episodes: list[DaggerEpisode]) -> list[DaggerEpisode]:
-        """Return the newest of some episodes, as many as the recipe's `kept` allows.
+        """Return the newest of the given episodes; the recipe's `kept` limits their number.
 
         Args:
             episodes: The episodes, the newest last.
@@ -526,15 +537,18 @@ class Dagger:
         return episodes if self.settings.kept is None else episodes[-self.settings.kept :]
 
     def _drop_low_return_episodes(self, recorded: list[DaggerEpisode]) -> list[DaggerEpisode]:
-        """Return those of a round's episodes whose return is not below the recipe's `min_return`.
+        """Drop those of a round's episodes whose sum of rewards is below the recipe's `min_return`.
 
-        Bad episodes teach little, because a robot at rest shows no difference between channels. If
-        all returns are below the minimum, only the best episode is returned. Episodes of the first
-        round, which the teacher drives, and episodes of which only the first steps were recorded
-        are always returned.
+        Such episodes teach little, because a robot at rest shows no difference between channels. If
+        all sums are below the minimum, the best episode is kept. Episodes of the first round, which
+        the teacher drives, are never dropped. Nor are episodes of which only the first steps were
+        recorded.
 
         Args:
             recorded: The episodes of the round.
+
+        Returns:
+            The episodes that are kept.
         """
         min_return = self.settings.min_return
         if not self._round or min_return is None:
@@ -547,7 +561,7 @@ class Dagger:
         return kept or [max(recorded, key=lambda episode: episode.total)]
 
 
-def _compute_mean_return(recorded: Sequence[DaggerEpisode]) -> float:
-    """Return the mean return of the episodes that were recorded to their end; NaN without any."""
-    returns = [episode.total for episode in recorded if not math.isnan(episode.total)]
+def _compute_mean_return(episodes: Sequence[DaggerEpisode]) -> float:
+    """Compute the mean return of the episodes that were recorded to their end; NaN if none was."""
+    returns = [episode.total for episode in episodes if not math.isnan(episode.total)]
     return float(np.mean(returns)) if returns else math.nan

@@ -1,6 +1,6 @@
 """A student built as in the paper: fixed queries, tanh attention, and a head of one layer.
 
-It has the trainable numbers of the parametrisation `Authors`. Optional parts are learned queries,
+It has the trainable numbers of the parametrisation `PaperForm`. Optional parts are learned queries,
 pooling by attention (PMA), an encoder between the sensory neurons and the attention, and a
 recurrence between attention and head. In training it also learns which channel each input slot
 carries, by a layer that the exported policy does not have.
@@ -19,7 +19,11 @@ from an_control.learning.arrays import to_array
 from an_control.learning.dagger.settings import StudentSizes
 from an_control.learning.dagger.streams import StreamBatch
 from an_control.learning.dagger.student import LstmNeuron, StackedNeuron, StudentParts, StudentState
-from an_control.learning.es.parametrisation import Authors, join_arrays, split_vectors
+from an_control.learning.es.parametrisation import (
+    PaperForm,
+    join_arrays_to_vector,
+    split_vectors_into_arrays,
+)
 from an_control.policy import Model
 from an_control.policy.task import Task
 
@@ -43,7 +47,7 @@ class PaperStudent(nn.Module):
     def __init__(self, channels: int, actions: int, sizes: StudentSizes) -> None:
         super().__init__()
         self.sizes, self.channels = sizes, channels
-        self.form = Authors(
+        self.form = PaperForm(
             actions,
             neuron=sizes.neuron,
             stack=sizes.stack,
@@ -85,7 +89,9 @@ class PaperStudent(nn.Module):
             raise ValueError(
                 "start: only the paper's own form, without other parts, can start from a model"
             )
-        rows = split_vectors(self.form.to_vector(model)[None], self.form.free_array_shapes)
+        rows = split_vectors_into_arrays(
+            self.form.to_vector(model)[None], self.form.free_parameter_shapes
+        )
         arrays = {name: row[0] for name, row in rows.items()}
         hidden = {"neuron.hidden": arrays["neuron.hidden"]} if "neuron.hidden" in arrays else {}
         names = ("neuron.input", "neuron.action", "neuron.bias")
@@ -126,7 +132,7 @@ class PaperStudent(nn.Module):
             batch.values, batch.change, batch.previous, (state.first, state.second)
         )
         message = self._compute_attention_message(
-            batch, self.parts.encode_outputs(outputs, batch.present)
+            batch, self.parts.encode_neuron_outputs(outputs, batch.present)
         )
         message, recurrence = self.parts.run_recurrence(message, state.recurrence)
         action: Tensor = self.out(message)
@@ -141,7 +147,8 @@ class PaperStudent(nn.Module):
             encoded: Outputs (T, B, N, d) of the sensory neurons after the encoder.
 
         Returns:
-            The messages (T, B, M), for the recurrent layer if there is one, else for the head.
+            The messages (T, B, M) of M numbers each. They are the input of the recurrent layer if
+            there is one, else of the head.
         """
         if self.parts.pooling is not None:
             pooled: Tensor = self.parts.pooling(encoded, batch.present).flatten(-2)
@@ -199,7 +206,7 @@ class PaperStudent(nn.Module):
         if self._has_paper_form:
             arrays["scores"] = to_array(self.scores)
             return self.form.make_model(
-                join_arrays(arrays, self.form.free_array_shapes), task, trained
+                join_arrays_to_vector(arrays, self.form.free_parameter_shapes), task, trained
             )
         d = self.sizes.neuron
         if not self.sizes.pma:

@@ -156,12 +156,14 @@ def _head_reads_value_per_channel(sizes: StudentSizes) -> bool:
     return not (sizes.paper or sizes.pma or sizes.recurrence)
 
 
-def read_task_and_episodes(paths: Sequence[Path], name: str) -> tuple[Task, list[DaggerEpisode]]:
+def read_task_and_episodes(
+    paths: Sequence[Path], task_name: str
+) -> tuple[Task, list[DaggerEpisode]]:
     """Read recordings of a robot as episodes to imitate.
 
     Args:
         paths: Files of the recordings.
-        name: Name for the robot's task.
+        task_name: Name for the robot's task.
 
     Returns:
         The robot's task (channels and actuators), and one episode for each uninterrupted part of
@@ -172,7 +174,7 @@ def read_task_and_episodes(paths: Sequence[Path], name: str) -> tuple[Task, list
     """
     from an_control.learning.recordings import read_task_and_traces
 
-    task, traces = read_task_and_traces(paths, name)
+    task, traces = read_task_and_traces(paths, task_name)
     episodes = []
     for trace in traces:
         actions = np.asarray(trace.actions, np.float32)

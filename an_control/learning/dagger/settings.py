@@ -162,7 +162,7 @@ class Collection:
     """Share of the time that the teacher drives in the first mixed round; falls to a tenth of it.
     """
 
-    def plan_round_after_first(self, progress: float) -> list[tuple[int, RolloutSettings]]:
+    def plan_episodes_after_first_round(self, progress: float) -> list[tuple[int, RolloutSettings]]:
         """Return how many episodes a round after the first one records, and how to disturb them.
 
         Args:
@@ -261,7 +261,9 @@ class DaggerSettings:
         if self.minutes and not self.rounds:
             raise ValueError("rounds: 0 (allowed: 1 or more if minutes are set)")
 
-    def compute_learning_rates(self, round_number: int, progress: float) -> tuple[float, float]:
+    def compute_start_and_end_learning_rates(
+        self, round_number: int, progress: float
+    ) -> tuple[float, float]:
         """Return the learning rates at the start and at the end of a round, in this order.
 
         Args:
@@ -274,7 +276,7 @@ class DaggerSettings:
         begin = self.rate * (self.final_rate / self.rate) ** progress
         return begin, 0.5 * begin
 
-    def compute_time_limit_s(self, round_number: int) -> float:
+    def compute_time_limit_of_updates_s(self, round_number: int) -> float:
         """Return how much processor time, in seconds, the gradient updates of a round may take.
 
         It is infinity if the run has no time limit.

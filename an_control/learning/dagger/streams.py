@@ -62,13 +62,13 @@ class DaggerEpisode(NamedTuple):
 class Driver(Protocol):
     """Interface of an object that chooses the actions while an episode is recorded."""
 
-    def act(self, tick: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
+    def act(self, tick: Tick, label: np.ndarray, previous_action: np.ndarray) -> np.ndarray:
         """Return the action (A,) for one step.
 
         Args:
             tick: The readings of this step, as disturbed on the way from the sensors.
             label: The teacher's action (A,) for this step.
-            previous: Action (A,) that was sent at the step before.
+            previous_action: Action (A,) that was sent at the step before.
         """
 
 
@@ -78,8 +78,8 @@ def record_episode(
     driver: Driver,
     rng: np.random.Generator,
     disturbance: DisturbanceSettings = NO_DISTURBANCE,
-    reshuffle: float = 0.0,
-    steps: int = 0,
+    reshuffle_probability: float = 0.0,
+    max_steps: int = 0,
 ) -> DaggerEpisode:
     """Record one episode, or its first steps, with the teacher's action as each step's label.
 
@@ -92,11 +92,12 @@ def record_episode(
         driver: Object that chooses the actions.
         rng: Source of all random numbers of the episode.
         disturbance: Disturbances of readings, commands and robot in this episode.
-        reshuffle: Probability per step that all signals are permuted among the input slots.
-        steps: Number of steps after which the recording ends; 0: it ends with the episode.
+        reshuffle_probability: Probability per step that all signals are permuted among the input
+            slots.
+        max_steps: Number of steps after which the recording ends; 0 to record the whole episode.
 
     Returns:
-        The recorded episode; its return is NaN if `steps` limits it.
+        The recorded episode; its return is NaN if `max_steps` is not 0.
 
     Raises:
         BrokenEnvironmentError: The environment failed, as in `LiveEpisode`.
@@ -117,13 +118,13 @@ def record_episode(
         if tick.arrived:
             action = np.clip(driver.act(tick, label, previous), -1.0, 1.0)
         episode.send_action(action.astype(np.float32))
-        if disturbed is not None and reshuffle and rng.random() < reshuffle:
+        if disturbed is not None and reshuffle_probability and rng.random() < reshuffle_probability:
             disturbed.shuffle()
         assert episode.sent is not None
         previous = episode.sent
-        if len(labels) == steps:
+        if len(labels) == max_steps:
             break
-    total = math.nan if steps else episode.total
+    total = math.nan if max_steps else episode.total
     return DaggerEpisode(np.array(observations), np.array(actions), np.array(labels), total)
 
 
@@ -141,38 +142,37 @@ class NoisyTeacher:
         self._rng = rng
         self._sd = max_sd * rng.random()
 
-    def act(self, tick: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
+    def act(self, tick: Tick, label: np.ndarray, previous_action: np.ndarray) -> np.ndarray:
         """Return the teacher's action with noise.
 
         Args:
             tick: The present tick, which is not used.
             label: (A,) the teacher's action.
-            previous: (A,) the action of the tick before, which is not used.
+            previous_action: (A,) the action of the tick before, which is not used.
         """
         return self.add_noise(label)
 
-    def add_noise(self, label: np.ndarray) -> np.ndarray:
-        """Return an action (A,) with noise added to it."""
-        return label + self._sd * self._rng.standard_normal(label.shape)
+    def add_noise(self, action: np.ndarray) -> np.ndarray:
+        """Return the sum of an action (A,) and normal noise."""
+        return action + self._sd * self._rng.standard_normal(action.shape)
 
 
 class PerturbedTeacher:
-    """Driver that alternates between periods of right and of wrong or missing actions.
+    """Driver that sends the teacher's actions in some periods of steps, and bad ones in others.
 
-    In some periods it returns the teacher's actions, in others zero, random or wrong ones. Wrong
-    actions are those of the teacher on readings in a wrong order. Such episodes contain states that
-    a student gets into before it has identified its channels, and show how the teacher recovers
-    from them.
+    Bad actions are zero, random, or those of the teacher on readings in a wrong order. The recorded
+    episodes thereby contain states that a student gets into before it has identified its channels,
+    and show how the teacher recovers from them.
 
     Args:
         rng: Source of all random numbers.
         teacher: Policy that gives the actions, also those on readings in a wrong order.
-        noise: Maximum standard deviation of the noise on all actions.
+        max_noise_sd: Maximum standard deviation of the noise on all actions.
     """
 
-    def __init__(self, rng: np.random.Generator, teacher: Teacher, noise: float) -> None:
+    def __init__(self, rng: np.random.Generator, teacher: Teacher, max_noise_sd: float) -> None:
         self._rng, self._teacher = rng, teacher
-        self._noise = NoisyTeacher(rng, noise)
+        self._noise = NoisyTeacher(rng, max_noise_sd)
         self._left = int(rng.integers(0, 40))
         self._mode = str(rng.choice(["still", "random", "shuffled", "swapped"]))
         self._first = True
@@ -180,21 +180,21 @@ class PerturbedTeacher:
         self._order: np.ndarray | None = None
         self._walk: np.ndarray | None = None
 
-    def act(self, tick: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
+    def act(self, tick: Tick, label: np.ndarray, previous_action: np.ndarray) -> np.ndarray:
         """Return the action (A,) of the current period, with noise.
 
         Args:
             tick: The readings of this step.
-            label: The teacher's action (A,), which is the action in a period of the teacher.
-            previous: Action (A,) of the step before, which is not used.
+            label: The teacher's action (A,) for this step, which is sent in some of the periods.
+            previous_action: Action (A,) of the step before, which is not used.
         """
         if self._left <= 0:
-            self._draw_next_period()
+            self._start_next_period()
         self._left -= 1
         return self._noise.add_noise(self._choose_action(self._newest(tick.values), label))
 
-    def _draw_next_period(self) -> None:
-        """Draw the kind and the length of the next period of steps."""
+    def _start_next_period(self) -> None:
+        """Start a period of steps whose kind of actions and whose length are drawn at random."""
         self._first = False
         self._order = self._walk = None
         self._mode = str(self._rng.choice(["teacher"] * 4 + ["random", "shuffled", "swapped"]))
@@ -278,7 +278,7 @@ class RolloutSettings:
 
 
 class StudentDriver:
-    """Driver that returns the student's actions, or in some periods of steps the teacher's.
+    """Driver that sends the student's actions, and in some periods of steps those of the teacher.
 
     Args:
         rng: Source of all random numbers.
@@ -292,19 +292,19 @@ class StudentDriver:
         self._teaching, self._left = False, 0
         policy.reset()
 
-    def act(self, tick: Tick, label: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Return the student's action (A,), or in a period of the teacher `label`, with noise.
+    def act(self, tick: Tick, label: np.ndarray, previous_action: np.ndarray) -> np.ndarray:
+        """Return the student's action (A,) with noise, or in some periods the teacher's action.
 
         Args:
             tick: The readings of this step, on which the student acts.
-            label: The teacher's action (A,) for this step.
-            previous: Action (A,) that was sent at the step before.
+            label: The teacher's action (A,) for this step, which gets the same noise.
+            previous_action: Action (A,) that was sent at the step before.
         """
         if self._left <= 0:
             self._teaching = self._rng.random() < self._how.teacher_share
             self._left = int(self._rng.integers(20, 100))
         self._left -= 1
-        self._policy.previous_action = previous
+        self._policy.previous_action = previous_action
         own = self._policy.step_array(
             tick.values, tick.ids or make_placeholder_ids(len(tick.values))
         )
@@ -423,10 +423,10 @@ class DaggerStreams:
         rows: Number of rows of each batch.
         steps: Number of steps of each batch.
         settings: Disturbances of the rows.
-        newest: Number of episodes, counted from the newest one, that are drawn more often than the
-            rest.
+        newest_count: Number of episodes, counted from the newest one, that are drawn more often
+            than the rest.
         rng: Source of all random numbers.
-        reset_on_jump: Whether a reshuffle resets the student's sensory neurons.
+        reset_on_reshuffle: Whether a reshuffle resets the student's sensory neurons.
         faults: Probability of each fault, a disturbance of which a row has at most one.
     """
 
@@ -436,17 +436,17 @@ class DaggerStreams:
         rows: int,
         steps: int,
         settings: StreamSettings,
-        newest: int,
+        newest_count: int,
         rng: np.random.Generator,
-        reset_on_jump: bool = False,
+        reset_on_reshuffle: bool = False,
         faults: Mapping[Fault, float] = NO_FAULTS,
     ) -> None:
         self._episodes, self._steps, self._rng = episodes, steps, rng
         self._faults = faults
-        self._reset_on_jump = reset_on_jump
+        self._reset_on_jump = reset_on_reshuffle
         self._cuts: list[np.ndarray] = []
         self._number = 0
-        self._settings, self._newest = settings, newest
+        self._settings, self._newest = settings, newest_count
         self._rows: list[_StreamRow | None] = [None] * rows
 
     def make_next_batch(self) -> StreamBatch:
@@ -467,7 +467,7 @@ class DaggerStreams:
     def _start_new_episode_if_due(self, row_number: int) -> bool:
         """Let a row replay a new episode if its present one has ended.
 
-        After many steps of an episode this may also happen at random, before the end.
+        A row that has replayed many steps of its episode may also change to a new one at random.
 
         Args:
             row_number: Index of the row in the batch.
@@ -490,10 +490,10 @@ class DaggerStreams:
         return True
 
     def _cut_next_steps_from_row(self, row: _StreamRow) -> dict[str, np.ndarray]:
-        """Return the arrays of a row for the next batch, by name, and advance the row behind them.
+        """Return a row's arrays for the next batch, by name, and advance the row by these steps.
 
-        The arrays hold as many steps as a batch has. Steps after the end of the episode are zeros;
-        the array "counts" is 1 for steps of the episode, and 0 for these.
+        The arrays hold as many steps as a batch has, with zeros after the end of the episode. The
+        array "counts" is 1 for steps of the episode, and 0 for steps after its end.
         """
         span = slice(row.next_step, row.next_step + self._steps)
         row.next_step += self._steps
@@ -564,19 +564,19 @@ class DaggerStreams:
             )
         return Replay(observations, np.tile(np.arange(channels), (steps, 1)), np.arange(steps))
 
-    def _draw_reshuffle_steps(self, steps: int, mean: float) -> Iterator[int]:
+    def _draw_reshuffle_steps(self, steps: int, mean_interval: float) -> Iterator[int]:
         """Draw the steps at which a row's signals are permuted again, and yield them in order.
 
         Args:
             steps: Number of steps of the episode.
-            mean: Mean number of steps between two reshuffles.
+            mean_interval: Mean number of steps between two reshuffles.
         """
-        at = 1 + int(self._rng.exponential(mean))
+        at = 1 + int(self._rng.exponential(mean_interval))
         while at < steps:
             yield at
-            at += 1 + int(self._rng.exponential(mean))
+            at += 1 + int(self._rng.exponential(mean_interval))
 
-    def _draw_shared_reshuffle_steps(self, steps: int, mean: float) -> Iterator[int]:
+    def _draw_shared_reshuffle_steps(self, steps: int, mean_interval: float) -> Iterator[int]:
         """Draw the steps at which a row's signals are permuted again, and yield them in order.
 
         Each batch has a few steps at which rows may be reshuffled, the same for all rows. The
@@ -584,14 +584,14 @@ class DaggerStreams:
 
         Args:
             steps: Number of steps of the episode.
-            mean: Mean number of steps between two reshuffles.
+            mean_interval: Mean number of steps between two reshuffles.
         """
         for batch in range(math.ceil(steps / self._steps)):
             while len(self._cuts) <= self._number + batch:
                 self._cuts.append(np.sort(self._rng.choice(self._steps, CUTS, False)))
             for cut in self._cuts[self._number + batch]:
                 at = batch * self._steps + int(cut)
-                if 0 < at < steps and self._rng.random() < self._steps / (CUTS * mean):
+                if 0 < at < steps and self._rng.random() < self._steps / (CUTS * mean_interval):
                     yield at
 
 

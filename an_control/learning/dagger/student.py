@@ -39,17 +39,17 @@ class StudentParts(nn.Module):
 
     Args:
         sizes: Sizes and optional parts of the student.
-        message: Length of the attention message of a student without pooling. With pooling the
+        message_size: Length of the attention message of a student without pooling. With pooling the
             length follows from `sizes`.
     """
 
-    def __init__(self, sizes: StudentSizes, message: int) -> None:
+    def __init__(self, sizes: StudentSizes, message_size: int) -> None:
         super().__init__()
         width, heads = sizes.neuron, sizes.heads
         self.encoder = self.pooling = self.recurrence = None
         if sizes.encoder != "none":
             self.encoder = SetEncoder(sizes.encoder, width, heads, sizes.inducing)
-        self.width = message
+        self.width = message_size
         """Length of the head's input."""
         if sizes.pma:
             self.pooling, self.width = SetPooling(sizes.pma, width, heads), sizes.pma * width
@@ -57,7 +57,7 @@ class StudentParts(nn.Module):
             self.recurrence = RecurrenceModule(self.width, sizes.recurrence)
             self.width = sizes.recurrence.units
 
-    def encode_outputs(self, outputs: Tensor, present: Tensor) -> Tensor:
+    def encode_neuron_outputs(self, outputs: Tensor, present: Tensor) -> Tensor:
         """Apply the encoder to the sensory neurons' outputs, if there is an encoder.
 
         Args:
@@ -97,7 +97,7 @@ class StudentParts(nn.Module):
         return () if self.recurrence is None else self.recurrence.make_initial_state(rows)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the weights of all layers that exist, by their array names in a model file."""
+        """Return the weights of all layers that the student has, by array name in a model file."""
         parts = self.encoder, self.pooling, self.recurrence
         return {k: v for part in parts if part is not None for k, v in part.to_arrays().items()}
 
@@ -157,14 +157,14 @@ class LstmNeuron(nn.LSTM):
         return zeros, zeros
 
     def run_steps(
-        self, values: Tensor, change: Tensor, previous: Tensor, state: NeuronState
+        self, values: Tensor, change: Tensor, previous_actions: Tensor, state: NeuronState
     ) -> tuple[Tensor, NeuronState]:
         """Run the LSTM of each input slot over T steps of B episodes.
 
         Args:
             values: Readings (T, B, N) of N input slots.
             change: Change (T, B, N) of the readings since the step before.
-            previous: Previous actions (T, B, A).
+            previous_actions: Previous actions (T, B, A).
             state: State before the first step.
 
         Returns:
@@ -173,7 +173,9 @@ class LstmNeuron(nn.LSTM):
         own = torch.stack([values, CHANGE_GAIN * change][: len(self.inputs)], -1)
         steps, rows, slots = values.shape
         outputs, (output, cell) = self(
-            _join_neuron_inputs(own, previous, self.products).reshape(steps, rows * slots, -1),
+            _join_neuron_inputs(own, previous_actions, self.products).reshape(
+                steps, rows * slots, -1
+            ),
             (state[0].flatten(0, 1)[None], state[1].flatten(0, 1)[None]),
         )
         shape = rows, slots, self.hidden_size
@@ -200,7 +202,8 @@ class StackedNeuron(nn.Linear):
     """Sensory neurons of all input slots as single layers of tanh units with common weights.
 
     At each step a layer gets the newest readings of its slot, the present one and some before it.
-    Its state is a pair: the readings of earlier steps, and 1 if there were such steps, else 0.
+    Its state is a pair: the readings of the steps before, and 1 if the episode has had steps, else
+    0.
 
     Args:
         actions: Number of actions; the previous actions are inputs too.
@@ -227,14 +230,14 @@ class StackedNeuron(nn.Linear):
         return tuple(self.weight.new_zeros(rows, slots, n) for n in (self.stack - 1, 1))  # type: ignore[return-value]
 
     def run_steps(
-        self, values: Tensor, change: Tensor, previous: Tensor, state: NeuronState
+        self, values: Tensor, change: Tensor, previous_actions: Tensor, state: NeuronState
     ) -> tuple[Tensor, NeuronState]:
         """Run each input slot's layer on its newest readings, over T steps of B episodes.
 
         Args:
             values: Readings (T, B, N) of N input slots.
             change: Not used; `LstmNeuron.run_steps` takes the same arguments.
-            previous: Previous actions (T, B, A).
+            previous_actions: Previous actions (T, B, A).
             state: State before the first step.
 
         Returns:
@@ -245,7 +248,7 @@ class StackedNeuron(nn.Linear):
         line = torch.cat([older.flip(-1).movedim(-1, 0), values])  # oldest first
         readings = line.unfold(0, self.stack, 1).flip(-1)
         own = readings @ torch.as_tensor(self.basis.T, dtype=values.dtype, device=values.device)
-        outputs = torch.tanh(self(_join_neuron_inputs(own, previous, self.products)))
+        outputs = torch.tanh(self(_join_neuron_inputs(own, previous_actions, self.products)))
         return outputs, (readings[-1][..., : self.stack - 1], torch.ones_like(known))
 
     def to_arrays(self) -> dict[str, np.ndarray]:
@@ -260,31 +263,31 @@ class StackedNeuron(nn.Linear):
             self.bias.copy_(torch.from_numpy(arrays["neuron.bias"].copy()))
 
 
-def _count_neuron_inputs(inputs: int, actions: int, products: bool) -> int:
-    """Return the number of inputs of a sensory neuron, with actions and products.
+def _count_neuron_inputs(reading_inputs: int, actions: int, with_products: bool) -> int:
+    """Return the number of all inputs of a sensory neuron.
 
     Args:
-        inputs: Number of inputs that come from the readings of the neuron's slot.
-        actions: Number of actions.
-        products: Whether products of readings and actions are inputs too.
+        reading_inputs: Number of inputs that come from the readings of the neuron's slot.
+        actions: Number of actions, which are inputs too.
+        with_products: Whether products of readings and actions are inputs too.
     """
-    return inputs + actions + (inputs * actions if products else 0)
+    return reading_inputs + actions + (reading_inputs * actions if with_products else 0)
 
 
-def _join_neuron_inputs(readings: Tensor, previous: Tensor, products: bool) -> Tensor:
+def _join_neuron_inputs(readings: Tensor, previous_actions: Tensor, with_products: bool) -> Tensor:
     """Join readings, previous actions and, optionally, their products to the neurons' inputs.
 
     Args:
-        readings: Inputs (T, B, N, F) from each slot's readings.
-        previous: Previous actions (T, B, A), the same for all slots.
-        products: Whether to append the products of readings and actions.
+        readings: F inputs (T, B, N, F) for each slot, which come from its readings.
+        previous_actions: Previous actions (T, B, A), the same for all slots.
+        with_products: Whether to append the products of readings and actions.
 
     Returns:
         The inputs (T, B, N, F + A), or with products (T, B, N, F + A + F * A).
     """
-    shared = previous.unsqueeze(2).expand(-1, -1, readings.shape[2], -1)
+    shared = previous_actions.unsqueeze(2).expand(-1, -1, readings.shape[2], -1)
     parts = [readings, shared]
-    if products:
+    if with_products:
         parts.append((readings.unsqueeze(-1) * shared.unsqueeze(-2)).flatten(-2))
     return torch.cat(parts, -1)
 
@@ -303,7 +306,7 @@ def _export_neuron_weights(weight: Tensor, basis: np.ndarray, actions: int) -> d
         of the model file.
     """
     own, shared, *products = np.split(
-        to_array(weight), _find_neuron_input_boundaries(weight.shape[1], basis, actions), 1
+        to_array(weight), _find_input_kind_boundaries(weight.shape[1], basis, actions), 1
     )
     arrays = {"neuron.input": (own @ basis).astype(np.float32), "neuron.action": shared}
     for part in products:
@@ -312,19 +315,19 @@ def _export_neuron_weights(weight: Tensor, basis: np.ndarray, actions: int) -> d
     return arrays
 
 
-def _find_neuron_input_boundaries(width: int, basis: np.ndarray, actions: int) -> list[int]:
+def _find_input_kind_boundaries(column_count: int, basis: np.ndarray, actions: int) -> list[int]:
     """Return the column indices that separate the kinds of input in a neuron's weight matrix.
 
     The columns stand first for the readings, then for the previous actions and then, if there are
     any, for the products of a reading and an action.
 
     Args:
-        width: Number of columns of the matrix.
+        column_count: Number of columns of the matrix.
         basis: Matrix (F, F), where F is the number of inputs that come from readings.
         actions: Number of actions.
     """
     ends = [len(basis), len(basis) + actions]
-    return [end for end in ends if end < width]
+    return [end for end in ends if end < column_count]
 
 
 def _import_neuron_weights(arrays: Mapping[str, np.ndarray], basis: np.ndarray) -> Tensor:
@@ -367,22 +370,24 @@ class StudentState(NamedTuple):
     evidence: Tensor
     recurrence: tuple[Tensor, ...] = ()
 
-    def reset_episodes_except(self, keep: Tensor) -> StudentState:
-        """Return a copy of the state in which all episodes but some are set back to zero.
+    def reset_episodes_except(self, keep_mask: Tensor) -> StudentState:
+        """Return a copy of the state that is zero in all episodes except those of a mask.
 
         Args:
-            keep: 1 for each episode that keeps its state, 0 for each that is set back (B,).
+            keep_mask: 1 for each episode that keeps its state, 0 for each that is reset (B,).
         """
-        return self._apply_to_tensors(lambda part: part * keep.view(-1, *[1] * (part.ndim - 1)))
+        return self._apply_to_tensors(
+            lambda part: part * keep_mask.view(-1, *[1] * (part.ndim - 1))
+        )
 
     def detach(self) -> StudentState:
         """Return the state without the graph of its gradients, as `Tensor.detach` does."""
         return self._apply_to_tensors(Tensor.detach)
 
-    def _apply_to_tensors(self, change: Callable[[Tensor], Tensor]) -> StudentState:
-        """Return the state with the function `change` applied to each of its tensors."""
-        first, second, memory, message, evidence = map(change, self[:5])
-        recurrence = tuple(map(change, self.recurrence))
+    def _apply_to_tensors(self, function: Callable[[Tensor], Tensor]) -> StudentState:
+        """Return the state with the function `function` applied to each of its tensors."""
+        first, second, memory, message, evidence = map(function, self[:5])
+        recurrence = tuple(map(function, self.recurrence))
         return StudentState(first, second, memory, message, evidence, recurrence)
 
 
@@ -393,8 +398,8 @@ class StudentOutput(NamedTuple):
         attention: Logarithms of the attention weights (T, B, N, n + 1); the last column is "no
             channel".
         action: Actions (T, B, A) before they are clipped to [-1, 1].
-        ordered: Actions (T, B, A) that the head takes on the readings in the environment's order;
-            None with attention pooling.
+        ordered: Actions (T, B, A) of the head if its inputs are the readings in the environment's
+            order, instead of the attention message; None with attention pooling.
         expected: Readings (T, B, n) of the channels that the memory predicted; None without a
             memory.
         state: State after the last step.
@@ -490,7 +495,7 @@ class Student(nn.Module):
         """
         sizes = model.sizes
         if not isinstance(sizes, AttentionSizes) or self._get_sizes_affecting_identification(
-            self._policy_sizes
+            self._exported_policy_sizes
         ) != (self._get_sizes_affecting_identification(sizes)):
             raise ValueError(
                 f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
@@ -569,9 +574,9 @@ class Student(nn.Module):
 
     @staticmethod
     def _get_sizes_affecting_identification(sizes: AttentionSizes) -> tuple[object, ...]:
-        """Return those of a model's sizes that the weights for identifying channels depend on.
+        """Return the sizes that determine the shapes of the weights for identifying channels.
 
-        These weights can be copied between two models if these sizes are equal.
+        The weights can be copied between two models if these sizes of both are equal.
 
         Args:
             sizes: All sizes of a model.
@@ -602,8 +607,9 @@ class Student(nn.Module):
             batch: Inputs and labels of the steps.
             state: State before the first step.
             perfect_attention_mask: Mask (T, B) for a student with a memory. Where it is 1, the
-                memory gets the message of a perfect attention instead of that of the student's own
-                attention. None stands for 0 everywhere.
+                memory gets the message that the attention would compute if it identified every
+                channel correctly. Where it is 0, it gets the message that the attention does
+                compute. None stands for 0 everywhere.
         """
         if not self.sizes.memory:
             return self._run_without_memory(batch, state)
@@ -617,10 +623,12 @@ class Student(nn.Module):
         memory, last_message, evidence = state.memory, state.message, state.evidence
         attentions, memories, seen, means = [], [], [], []
         for t, score in enumerate(scores):
-            memory, mean = self.advance_memory_and_predict(memory, last_message, batch.previous[t])
+            memory, mean = self.advance_memory_and_predict_readings(
+                memory, last_message, batch.previous[t]
+            )
             if self.sizes.prediction_attention:
                 evidence = evidence * (1.0 - batch.moved[t])[:, None, None]
-                evidence = self.update_evidence(batch.values[t], mean, evidence)
+                evidence = self.update_slot_channel_match_evidence(batch.values[t], mean, evidence)
                 score = score + nn.functional.pad(evidence, (0, 1))
             attentions.append(score.log_softmax(-1))
             weights = (2.0 * attentions[-1]).exp()
@@ -629,7 +637,7 @@ class Student(nn.Module):
                 message = torch.where(
                     perfect_attention_mask[t].unsqueeze(-1) > 0, truth[t], message
                 )
-            last_message = self.blend_with_prediction(message, mean)
+            last_message = self.blend_message_with_prediction(message, mean)
             seen.append(last_message[:, : self.channels])
             memories.append(memory)
             means.append(mean)
@@ -645,7 +653,7 @@ class Student(nn.Module):
 
     def _run_without_memory(self, batch: StreamBatch, state: StudentState) -> StudentOutput:
         """Run a student whose head has no memory over a batch, starting from `state`."""
-        attention, message, state = self.compute_attention(batch, state)
+        attention, message, state = self.compute_attention_and_message(batch, state)
         remembered, recurrence = self.parts.run_recurrence(message, state.recurrence)
         ordered = None
         if not self.sizes.pma:
@@ -654,7 +662,7 @@ class Student(nn.Module):
         state = state._replace(recurrence=recurrence)
         return StudentOutput(attention, self.run_head(remembered), ordered, None, state)
 
-    def compute_attention(
+    def compute_attention_and_message(
         self, batch: StreamBatch, state: StudentState
     ) -> tuple[Tensor, Tensor, StudentState]:
         """Compute the attention and the attention message of a student whose head has no memory.
@@ -709,35 +717,37 @@ class Student(nn.Module):
                 (first * kept, second * kept),
             )
             parts.append(outputs)
-        encoded = self.parts.encode_outputs(torch.cat(parts), batch.present)
+        encoded = self.parts.encode_neuron_outputs(torch.cat(parts), batch.present)
         return encoded, state._replace(first=first, second=second)
 
-    def advance_memory_and_predict(
-        self, memory: Tensor, last_message: Tensor, previous: Tensor
+    def advance_memory_and_predict_readings(
+        self, memory_state: Tensor, last_message: Tensor, previous_actions: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Advance the head's memory (a GRU) by one step and predict the readings of that step.
 
         Args:
-            memory: GRU units (B, H) before the step.
+            memory_state: GRU units (B, H) before the step.
             last_message: Attention message (B, 2 n) of the last step, blended with predictions.
-            previous: Previous actions (B, A).
+            previous_actions: Previous actions (B, A).
 
         Returns:
             The new GRU units (B, H), and the predicted readings (B, n).
         """
-        inputs = torch.cat([last_message, previous], -1)
-        memory = self.memory(inputs, memory)
-        return memory, self.expectation(torch.cat([memory, inputs], -1))
+        inputs = torch.cat([last_message, previous_actions], -1)
+        memory_state = self.memory(inputs, memory_state)
+        return memory_state, self.expectation(torch.cat([memory_state, inputs], -1))
 
-    def update_evidence(self, values: Tensor, predicted: Tensor, evidence: Tensor) -> Tensor:
-        """Update the evidence, how well each slot's readings have matched each channel so far.
+    def update_slot_channel_match_evidence(
+        self, readings: Tensor, predicted_readings: Tensor, evidence: Tensor
+    ) -> Tensor:
+        """Update the evidence, which says how well each slot has matched each channel so far.
 
-        It grows if the slot's reading is close to the channel's predicted reading, and otherwise
-        falls. Earlier steps count less and less.
+        The evidence grows if a slot's reading is close to a channel's predicted reading, and falls
+        otherwise. Earlier steps count less and less.
 
         Args:
-            values: Readings (B, N) of the input slots.
-            predicted: Predicted readings (B, n) of the channels.
+            readings: Readings (B, N) of the input slots.
+            predicted_readings: Predicted readings (B, n) of the channels.
             evidence: Evidence (B, N, n) before this step.
 
         Returns:
@@ -745,10 +755,10 @@ class Student(nn.Module):
             better match.
         """
         width, most, gain, keep = self.prediction
-        error = width.exp() * (values.unsqueeze(-1) - predicted.unsqueeze(1)) ** 2
+        error = width.exp() * (readings.unsqueeze(-1) - predicted_readings.unsqueeze(1)) ** 2
         return keep.sigmoid() * evidence + gain - most * error / (1.0 + error)
 
-    def blend_with_prediction(self, message: Tensor, predicted: Tensor) -> Tensor:
+    def blend_message_with_prediction(self, message: Tensor, predicted_readings: Tensor) -> Tensor:
         """Blend the readings that the attention has assigned to channels with the predicted ones.
 
         The less attention a channel has received, the more its predicted reading counts. A channel
@@ -756,19 +766,19 @@ class Student(nn.Module):
 
         Args:
             message: A reading for each channel, then the attention mass of each channel (B, 2 n).
-            predicted: Predicted readings (B, n).
+            predicted_readings: Predicted readings (B, n).
 
         Returns:
-            A blended reading for each channel, then for each channel the share (0..1) of the
-            message's reading in it (B, 2 n).
+            A blended reading for each channel, then for each channel the share (0..1) that the
+            reading from the message has in the blended one (B, 2 n).
         """
         routed, mass = message.split(self.channels, -1)
         share = mass.clamp(max=1.0)
-        news = routed / mass.clamp(min=1.0) - share * predicted
+        news = routed / mass.clamp(min=1.0) - share * predicted_readings
         if self.sizes.outlier_weighting:
             trust = 1.0 / (1.0 + self.log_outlier_weight.exp() * news**2)
             share, news = share * trust, news * trust
-        return torch.cat([predicted + news, share], -1)
+        return torch.cat([predicted_readings + news, share], -1)
 
     def run_memory_and_head(
         self, batch: StreamBatch, message: Tensor, state: StudentState
@@ -781,15 +791,16 @@ class Student(nn.Module):
             state: State before the first step.
 
         Returns:
-            Five tensors: actions (T, B, A) for the blended readings; actions (T, B, A) for the
-            readings in the environment's order; predicted readings (T, B, n); GRU units (B, H)
-            after the last step; blended message (B, 2 n) of the last step.
+            Five tensors: actions (T, B, A) on the readings in `message`, blended with the memory's
+            predictions; actions (T, B, A) on the true readings, `batch.ordered`; predicted readings
+            (T, B, n); GRU units (B, H) after the last step; blended message (B, 2 n) of the last
+            step.
         """
         memory, last_message = state.memory, state.message
         memories, seen, means = [], [], []
         for raw_message, previous in zip(message, batch.previous, strict=True):
-            memory, mean = self.advance_memory_and_predict(memory, last_message, previous)
-            last_message = self.blend_with_prediction(raw_message, mean)
+            memory, mean = self.advance_memory_and_predict_readings(memory, last_message, previous)
+            last_message = self.blend_message_with_prediction(raw_message, mean)
             seen.append(last_message[:, : self.channels])
             memories.append(memory)
             means.append(mean)
@@ -815,21 +826,24 @@ class Student(nn.Module):
         return torch.cat([batch.ordered * shown, shown], -1)
 
     @staticmethod
-    def _sum_readings_by_channel(weights: Tensor, values: Tensor, present: Tensor) -> Tensor:
+    def _sum_readings_by_channel(
+        attention_weights: Tensor, readings: Tensor, present: Tensor
+    ) -> Tensor:
         """Compute each channel's reading, the sum over all slots of reading times attention weight.
 
         Args:
-            weights: Attention weights (..., N, n + 1); the last column, "no channel", is left out.
-            values: Readings (..., N) of the input slots.
+            attention_weights: Attention weights (..., N, n + 1). The last column, "no channel", is
+                left out.
+            readings: Readings (..., N) of the input slots.
             present: 1 where a slot has a reading, else 0 (..., N).
 
         Returns:
             The message (..., 2 n): a reading for each channel, then the attention mass (the sum of
             the weights) of each channel.
         """
-        weights = weights[..., :-1] * present.unsqueeze(-1)
-        routed = (values.unsqueeze(-2) @ weights).squeeze(-2)
-        return torch.cat([routed, weights.sum(-2)], -1)
+        attention_weights = attention_weights[..., :-1] * present.unsqueeze(-1)
+        routed = (readings.unsqueeze(-2) @ attention_weights).squeeze(-2)
+        return torch.cat([routed, attention_weights.sum(-2)], -1)
 
     def run_head(self, head_input: Tensor) -> Tensor:
         """Return the actions (..., A) of the head before they are clipped to [-1, 1].
@@ -866,10 +880,10 @@ class Student(nn.Module):
             arrays[f"head.{place}.weight"] = to_array(layer.weight)
             arrays[f"head.{place}.bias"] = to_array(layer.bias)
         arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        return Model("attention_neuron", self._policy_sizes, arrays, task, trained)
+        return Model("attention_neuron", self._exported_policy_sizes, arrays, task, trained)
 
     @property
-    def _policy_sizes(self) -> AttentionSizes:
+    def _exported_policy_sizes(self) -> AttentionSizes:
         """Return the sizes of the policy that the student is exported as."""
         return AttentionSizes(
             actions=self.actions,

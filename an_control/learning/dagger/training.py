@@ -62,10 +62,10 @@ def train_round(
     """
     device = next(student.parameters()).device
     updates = settings.updates if round_number else settings.identify_updates
-    newest = _count_newest_episodes(episodes, settings) if round_number else len(episodes)
+    newest = _count_episodes_drawn_more_often(episodes, settings) if round_number else len(episodes)
     if round_number == 0 and settings.memory_updates:
         assert isinstance(student, Student)
-        train_memory_and_head(student, episodes, settings, rng)
+        pretrain_memory_and_head(student, episodes, settings, rng)
     streams = DaggerStreams(
         episodes,
         settings.batch,
@@ -76,8 +76,8 @@ def train_round(
         student.sizes.reset_on_jump,
         settings.faults,
     )
-    begin, end = settings.compute_learning_rates(round_number, progress)
-    started, limit_s = time.process_time(), settings.compute_time_limit_s(round_number)
+    begin, end = settings.compute_start_and_end_learning_rates(round_number, progress)
+    started, limit_s = time.process_time(), settings.compute_time_limit_of_updates_s(round_number)
     state: StudentState | None = None
     history = []
     for update in range(updates):
@@ -91,7 +91,9 @@ def train_round(
         batch = streams.make_next_batch().to_device(device)
         perfect_attention_mask = None
         if round_number == 0 and settings.memory_updates:
-            perfect_attention_mask = _make_perfect_attention_mask(batch, 0.8 - 1.2 * over)
+            perfect_attention_mask = _make_mask_of_rows_with_perfect_attention(
+                batch, 0.8 - 1.2 * over
+            )
         state = _get_state_at_batch_start(student, state, batch)
         if isinstance(student, PaperStudent):
             so_far = (round_number + over) / (1 + settings.rounds)
@@ -109,11 +111,13 @@ def train_round(
     return {name: float(np.mean([figures[name] for figures in last])) for name in last[0]}
 
 
-def _count_newest_episodes(episodes: Sequence[DaggerEpisode], settings: DaggerSettings) -> int:
-    """Return how many of the last episodes are drawn more often than older ones for batches.
+def _count_episodes_drawn_more_often(
+    episodes: Sequence[DaggerEpisode], settings: DaggerSettings
+) -> int:
+    """Return how many of the newest episodes are drawn for batches more often than older ones.
 
-    It is the setting `newest`. If the recipe sets `episode_steps`, it is instead the number of last
-    episodes that have `newest * episode_steps` steps together.
+    It is the setting `newest`. If the recipe sets `episode_steps`, it is instead the number of
+    newest episodes that have `newest * episode_steps` steps together.
 
     Args:
         episodes: All episodes, the newest last.
@@ -126,7 +130,7 @@ def _count_newest_episodes(episodes: Sequence[DaggerEpisode], settings: DaggerSe
     return 1 + int(np.searchsorted(steps, settings.newest * unit))
 
 
-def train_memory_and_head(
+def pretrain_memory_and_head(
     student: Student,
     episodes: Sequence[DaggerEpisode],
     settings: DaggerSettings,
@@ -157,9 +161,9 @@ def train_memory_and_head(
             cosine = 0.5 * (1.0 + math.cos(math.pi * update / updates))
             group["lr"] = settings.identify_rate * (0.1 + 0.9 * cosine)
         batch = streams.make_next_batch().to_device(next(student.parameters()).device)
-        message = student.compute_perfect_attention_message(batch) * _draw_mask_of_shown_messages(
-            batch, rng
-        ).unsqueeze(-1)
+        message = student.compute_perfect_attention_message(
+            batch
+        ) * _draw_mask_of_steps_with_message(batch, rng).unsqueeze(-1)
         state = _get_state_at_batch_start(student, state, batch)
         action, ordered, expected, memory, seen = student.run_memory_and_head(batch, message, state)
         state = state._replace(memory=memory, message=seen).detach()
@@ -174,7 +178,7 @@ def train_memory_and_head(
         optimiser.step()
 
 
-def _draw_mask_of_shown_messages(batch: StreamBatch, rng: np.random.Generator) -> Tensor:
+def _draw_mask_of_steps_with_message(batch: StreamBatch, rng: np.random.Generator) -> Tensor:
     """Draw a mask of the steps at which the memory gets the attention message instead of zeros.
 
     About seven of ten rows have steps with zeros: 1 to 15 in every 25, 50 or 100 steps.
@@ -194,17 +198,18 @@ def _draw_mask_of_shown_messages(batch: StreamBatch, rng: np.random.Generator) -
     return torch.from_numpy(seen).to(batch.counts.device)
 
 
-def _make_perfect_attention_mask(batch: StreamBatch, share: float) -> Tensor:
-    """Return a mask of the batch rows in which the memory gets a perfect attention's message.
+def _make_mask_of_rows_with_perfect_attention(batch: StreamBatch, share: float) -> Tensor:
+    """Return a mask that selects the first rows of a batch, to use a perfect attention in them.
 
-    These are the first rows of the batch.
+    In these rows the memory gets the message that the attention would compute if it identified
+    every channel correctly.
 
     Args:
-        batch: The batch.
-        share: Share of the rows; none if it is negative.
+        batch: The batch of T steps of B rows.
+        share: Share of the rows to select; a negative number selects none.
 
     Returns:
-        A mask (T, B) that is 1 in these rows, else 0.
+        A mask (T, B): 1 in the selected rows, 0 in all others.
     """
     steps, rows = batch.counts.shape
     first = torch.arange(rows, device=batch.counts.device) < rows * share
@@ -212,18 +217,18 @@ def _make_perfect_attention_mask(batch: StreamBatch, share: float) -> Tensor:
 
 
 def _get_state_at_batch_start(
-    student: Student | PaperStudent, state: StudentState | None, batch: StreamBatch
+    student: Student | PaperStudent, previous_state: StudentState | None, batch: StreamBatch
 ) -> StudentState:
     """Return the student's state at the start of a batch.
 
     Args:
         student: The student.
-        state: State after the batch before; None if this is the first batch.
+        previous_state: State after the batch before; None if this is the first batch.
         batch: The batch. In its rows that start a new episode the state is reset.
     """
-    if state is None:
-        state = student.make_initial_state(*batch.values.shape[1:])
-    return state.reset_episodes_except((~batch.fresh).float())
+    if previous_state is None:
+        previous_state = student.make_initial_state(*batch.values.shape[1:])
+    return previous_state.reset_episodes_except((~batch.fresh).float())
 
 
 def _compute_loss(
@@ -235,16 +240,16 @@ def _compute_loss(
 ) -> tuple[Tensor, StudentState, dict[str, float]]:
     """Compute the loss of a student on a batch, a weighted sum of several losses.
 
-    They are the losses of the identified channels, of the actions and, if the student has a memory,
-    of the predicted readings.
+    They measure how badly the student identifies the channels, how much its actions differ from
+    those of the teacher and, if it has a memory, how badly it predicts the readings.
 
     Args:
         student: The student.
         batch: T steps of B episodes.
         state: State of the student before the batch.
         settings: Weights of the losses.
-        perfect_attention_mask: Mask (T, B), 1 where the memory gets the message of a perfect
-            attention; None for nowhere.
+        perfect_attention_mask: Mask (T, B), 1 where the memory gets the message of an attention
+            that identifies every channel correctly; None for nowhere.
 
     Returns:
         The loss, the state after the batch without gradients, and figures for the metrics by name.
@@ -275,24 +280,24 @@ def _compute_loss(
     return loss, outcome.state.detach(), figures
 
 
-def _compute_reading_prediction_loss(expected: Tensor, batch: StreamBatch) -> Tensor:
+def _compute_reading_prediction_loss(predicted_readings: Tensor, batch: StreamBatch) -> Tensor:
     """Return the mean squared error of the predicted readings.
 
     Steps after the end of an episode do not count.
 
     Args:
-        expected: Readings (T, B, n) that the student's memory predicted.
+        predicted_readings: Readings (T, B, n) that the student's memory predicted.
         batch: The batch with the true readings.
     """
-    each = ((expected - batch.ordered) ** 2).mean(-1)
+    each = ((predicted_readings - batch.ordered) ** 2).mean(-1)
     return (each * batch.counts).sum() / batch.counts.sum()
 
 
 def _compute_action_loss(action: Tensor, batch: StreamBatch) -> Tensor:
     """Return the mean squared error of the actions, a scalar.
 
-    The squared error of each action has an upper bound, `LARGEST_LOSS`. If the teacher's action is
-    saturated (at -1 or 1), an action beyond it has no error.
+    A squared error above `LARGEST_LOSS` (9) counts as 9. If the teacher's action is saturated (at
+    -1 or 1), an action beyond it has no error.
 
     Args:
         action: The student's actions (T, B, A).

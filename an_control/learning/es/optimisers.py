@@ -50,7 +50,7 @@ def collect_pycma_values(strategy: Any) -> dict[str, Any]:
     """
     return {
         path: _to_storable(owner[key])
-        for path, (owner, key) in _find_storable_values(strategy).items()
+        for path, (owner, key) in _locate_storable_values(strategy).items()
     }
 
 
@@ -66,7 +66,7 @@ def restore_pycma_values(strategy: Any, values: Mapping[str, Any]) -> None:
         CheckpointError: A value is unknown, missing, or of another type or shape; the error names
             the attribute path of the value.
     """
-    slots = _find_storable_values(strategy)
+    slots = _locate_storable_values(strategy)
     for path in sorted(slots.keys() ^ values.keys()):
         what = "missing" if path in slots else "unknown"
         raise CheckpointError(f"strategy{path}: {what} in the installed version of pycma")
@@ -75,7 +75,7 @@ def restore_pycma_values(strategy: Any, values: Mapping[str, Any]) -> None:
     strategy._updateBDfromSM()
 
 
-def _find_storable_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
+def _locate_storable_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
     """Find the numbers, arrays and lists in a pycma strategy.
 
     Returns:
@@ -129,13 +129,13 @@ def _to_storable(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _convert_to_type_of(example: Any, value: Any, path: str) -> Any:
+def _convert_to_type_of(example: Any, value: Any, attribute_path: str) -> Any:
     """Convert a value from a checkpoint to the type and array layout of the value it replaces.
 
     Args:
         example: The value that is to be replaced.
         value: The value from the checkpoint.
-        path: Attribute path, for the text of the error.
+        attribute_path: Attribute path, for the text of the error.
 
     Raises:
         CheckpointError: The types or shapes differ.
@@ -143,7 +143,7 @@ def _convert_to_type_of(example: Any, value: Any, path: str) -> Any:
     expected = _to_storable(example)
     if _describe_type(value) != _describe_type(expected):
         raise CheckpointError(
-            f"strategy{path}: {_describe_type(value)}, not {_describe_type(expected)}"
+            f"strategy{attribute_path}: {_describe_type(value)}, not {_describe_type(expected)}"
         )
     if isinstance(example, np.ndarray):
         array = np.empty_like(example)  # the layout decides how BLAS rounds
@@ -290,8 +290,8 @@ class Cma:
         """Set the state to a checkpoint that `make_checkpoint` returned.
 
         Raises:
-            CheckpointError: The state holds a pickled strategy, or does not fit the installed
-                pycma.
+            CheckpointError: The state is a pickle, which is refused because it could run code, or
+                does not fit the installed pycma.
         """
         values = state["strategy"]
         if not isinstance(values, dict):
@@ -400,7 +400,7 @@ class ClipUp:
 
 
 class Pgpe:
-    """Optimiser PGPE (Sehnke et al. 2010), for which only the ranks of the fitness values count.
+    """Optimiser PGPE (Sehnke et al. 2010), which uses only the ranks of the fitness values.
 
     Candidates are drawn in pairs that mirror each other at the mean. Adam or ClipUp moves the mean.
     The learning rate falls to a tenth of its first value until the end of the run. Each element of
@@ -483,7 +483,7 @@ def make_optimiser(
     """Return the optimiser with this name.
 
     Args:
-        name: One of `OptimiserName`.
+        name: "cma", "cma-diagonal", "pgpe" or "pgpe-clipup".
         start: Initial mean (n,).
         sigma: Initial standard deviation.
         population: Number of candidates of a generation.

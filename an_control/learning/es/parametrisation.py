@@ -24,8 +24,8 @@ class PolicyForm(ABC):
     """Interface of a parametrisation, which describes each policy of a given family by one vector.
 
     The weights of a policy are named arrays in a model file. A parametrisation may compute these
-    arrays from fewer numbers, which are in arrays too, called the free arrays. A vector holds the
-    numbers of all free arrays one after another.
+    arrays from other named arrays with fewer numbers, the free parameters. A vector holds the
+    numbers of all free parameters one after another.
     """
 
     @property
@@ -35,15 +35,15 @@ class PolicyForm(ABC):
 
     @property
     @abstractmethod
-    def free_array_shapes(self) -> Shapes:
-        """Return names and shapes of the free arrays, in the order in which they form a vector."""
+    def free_parameter_shapes(self) -> Shapes:
+        """Return names and shapes of the free parameters, in their order in a vector."""
 
     @abstractmethod
-    def compute_model_arrays(self, free_arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Compute the arrays of P model files from the free arrays of P policies.
+    def compute_model_arrays(self, free_parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Compute the arrays of P model files from the free parameters of P policies.
 
         Args:
-            free_arrays: Free arrays (P, ...) by name, whose numbers make up P vectors. The method
+            free_parameters: Arrays (P, ...) by name, whose numbers make up P vectors. The method
                 may change this dict.
 
         Returns:
@@ -61,7 +61,7 @@ class PolicyForm(ABC):
     @property
     def vector_size(self) -> int:
         """Return the number of elements of a vector."""
-        return sum(map(math.prod, self.free_array_shapes.values()))
+        return sum(map(math.prod, self.free_parameter_shapes.values()))
 
     @property
     def vector_scales(self) -> np.ndarray:
@@ -70,7 +70,7 @@ class PolicyForm(ABC):
         A random start vector is drawn with these standard deviations. In a search from random
         starts, the optimiser sees each vector divided by these magnitudes.
         """
-        return compute_weight_scales(self.free_array_shapes)
+        return compute_weight_scales(self.free_parameter_shapes)
 
     def make_models(self, vectors: np.ndarray, task: Task, trained: dict[str, Any]) -> list[Model]:
         """Return the policies that P vectors describe.
@@ -82,7 +82,9 @@ class PolicyForm(ABC):
             trained: How the policies were made, for the model file.
         """
         found = self.compute_model_arrays(
-            split_vectors(np.clip(vectors, -LARGEST, LARGEST), self.free_array_shapes)
+            split_vectors_into_arrays(
+                np.clip(vectors, -LARGEST, LARGEST), self.free_parameter_shapes
+            )
         )
         arrays = {name: array.astype(np.float32) for name, array in found.items()}
         kind = "mlp" if isinstance(self.sizes, MlpSizes) else "attention_neuron"
@@ -97,7 +99,7 @@ class PolicyForm(ABC):
 
 
 @dataclass(frozen=True)
-class Whole(PolicyForm):
+class WholeModelForm(PolicyForm):
     """Parametrisation in which a vector holds every number of every array of the model file.
 
     Attributes:
@@ -112,13 +114,13 @@ class Whole(PolicyForm):
         return self.whole
 
     @property
-    def free_array_shapes(self) -> Shapes:
+    def free_parameter_shapes(self) -> Shapes:
         """Return the names and shapes of all arrays of a model file, in their order in a vector."""
         return self.whole.list_array_shapes()
 
-    def compute_model_arrays(self, free_arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def compute_model_arrays(self, free_parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the given arrays, because vectors hold all arrays of a model file."""
-        return free_arrays
+        return free_parameters
 
     def to_vector(self, model: Model) -> np.ndarray:
         """Return the vector (size,) that describes a policy.
@@ -127,11 +129,11 @@ class Whole(PolicyForm):
             ValueError: The policy has other sizes.
         """
         _check_same_sizes(model, self.sizes)
-        return join_arrays(model.arrays, self.sizes.list_array_shapes())
+        return join_arrays_to_vector(model.arrays, self.sizes.list_array_shapes())
 
 
 @dataclass(frozen=True)
-class Authors(PolicyForm):
+class PaperForm(PolicyForm):
     """Parametrisation of the AttentionNeuron paper's policy, without redundant numbers.
 
     The queries of this policy are fixed, a sinusoidal positional table. The authors of the paper
@@ -175,8 +177,8 @@ class Authors(PolicyForm):
         return left[:, :rank], stretch[:rank], right[:rank]
 
     @cached_property
-    def free_array_shapes(self) -> Shapes:
-        """Return names and shapes of the free arrays, in the order in which they form a vector.
+    def free_parameter_shapes(self) -> Shapes:
+        """Return names and shapes of the free parameters, in their order in a vector.
 
         They are the arrays of the model file, except that one array `scores` (rank, d) replaces the
         arrays of the attention.
@@ -190,49 +192,50 @@ class Authors(PolicyForm):
 
     @property
     def scores_basis(self) -> np.ndarray:
-        """Return the matrix (M, rank) by which the free array `scores` (rank, d) is multiplied.
+        """Return the matrix (M, rank) by which the parameters `scores` (rank, d) are multiplied.
 
         The product of this matrix, `scores` and the output (d,) of a sensory neuron (the small
         network of one channel) gives the attention scores of the neuron's channel for M queries.
         """
         return self._positional_table_svd[0]
 
-    def compute_model_arrays(self, free_arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Compute the arrays of P model files from the free arrays of P policies.
+    def compute_model_arrays(self, free_parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Compute the arrays of P model files from the free parameters of P policies.
 
         Args:
-            free_arrays: Free arrays (P, ...) by name, whose numbers make up P vectors. The method
+            free_parameters: Arrays (P, ...) by name, whose numbers make up P vectors. The method
                 changes this dict.
 
         Returns:
             Arrays (P, ...) of the model files, by name.
         """
         _, stretch, right = self._positional_table_svd
-        product = right.T @ (free_arrays.pop("scores") / stretch[:, None])
+        product = right.T @ (free_parameters.pop("scores") / stretch[:, None])
         left, gain, keys = np.linalg.svd(product)
         query, key = (np.zeros((len(product), self.key, self.neuron)) for _ in range(2))
         some = min(self.key, self.neuron)  # the product's rank is no higher
         query[:, :some] = (left * np.sqrt(gain)[:, None]).swapaxes(1, 2)[:, :some]
         key[:, :some] = (np.sqrt(gain)[:, :, None] * keys)[:, :some]
-        return free_arrays | self._compose_attention_arrays(query, key)
+        return free_parameters | self._compose_attention_arrays(query, key)
 
     def _compose_attention_arrays(
-        self, query: np.ndarray, key: np.ndarray
+        self, query_projection: np.ndarray, key_projection: np.ndarray
     ) -> dict[str, np.ndarray]:
         """Compute a model file's attention arrays from two projections, for P policies at once.
 
         Args:
-            query: Matrices (P, k, d) that project the positional table to the queries.
-            key: Matrices (P, k, d) that project the outputs of the sensory neurons to the keys.
+            query_projection: Matrices (P, k, d) that project the positional table to the queries.
+            key_projection: Matrices (P, k, d) that project the outputs of the sensory neurons to
+                the keys.
 
         Returns:
             Arrays (P, ...) of the attention, by their names in a model file.
         """
         table = make_positional_table(self.queries, self.neuron)
         return {
-            "attention.queries": table @ query.swapaxes(1, 2),
-            "attention.key": key,
-            "attention.key_bias": np.zeros(key.shape[:2]),
+            "attention.queries": table @ query_projection.swapaxes(1, 2),
+            "attention.key": key_projection,
+            "attention.key_bias": np.zeros(key_projection.shape[:2]),
         }
 
     def to_vector(self, model: Model) -> np.ndarray:
@@ -248,13 +251,13 @@ class Authors(PolicyForm):
         arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
         scores = arrays["attention.queries"] @ arrays["attention.key"]
         arrays["scores"] = self._positional_table_svd[0].T @ scores
-        return join_arrays(arrays, self.free_array_shapes)
+        return join_arrays_to_vector(arrays, self.free_parameter_shapes)
 
     def has_paper_attention(self, model: Model) -> bool:
         """Return whether a model's queries could come from the paper's fixed table.
 
-        They could if the attention scores are combinations of the columns of `scores_basis`, up to
-        float32 rounding, and the keys have no bias.
+        They could if two things hold. The attention scores are combinations of the columns of
+        `scores_basis`, up to float32 rounding. The keys have no bias.
 
         Args:
             model: A model with the layer sizes of this parametrisation.
@@ -267,38 +270,38 @@ class Authors(PolicyForm):
 
 
 @dataclass(frozen=True)
-class AuthorsRaw(Authors):
+class RedundantPaperForm(PaperForm):
     """Parametrisation of the AttentionNeuron paper's policy by all numbers that were trained.
 
     These numbers include two biases of the LSTM and the projections of queries and keys. With one
-    action and 16 queries there are 913 of them. `Authors` describes the same policies by fewer
+    action and 16 queries there are 913 of them. `PaperForm` describes the same policies by fewer
     numbers.
     """
 
     @cached_property
-    def free_array_shapes(self) -> Shapes:
-        """Return names and shapes of the free arrays, in the order in which they form a vector."""
-        shapes = dict(super().free_array_shapes)
+    def free_parameter_shapes(self) -> Shapes:
+        """Return names and shapes of the free parameters, in their order in a vector."""
+        shapes = dict(super().free_parameter_shapes)
         d = shapes.pop("scores")[1]
         second = {} if self.stack else {"neuron.second_bias": shapes["neuron.bias"]}
         return shapes | second | {"query": (self.key, d), "key": (self.key, d)}
 
-    def compute_model_arrays(self, free_arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Compute the arrays of P model files from the free arrays of P policies.
+    def compute_model_arrays(self, free_parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Compute the arrays of P model files from the free parameters of P policies.
 
         Args:
-            free_arrays: Free arrays (P, ...) by name, whose numbers make up P vectors. The method
+            free_parameters: Arrays (P, ...) by name, whose numbers make up P vectors. The method
                 changes this dict.
 
         Returns:
             Arrays (P, ...) of the model files, by name.
         """
         if not self.stack:
-            free_arrays["neuron.bias"] = free_arrays["neuron.bias"] + free_arrays.pop(
+            free_parameters["neuron.bias"] = free_parameters["neuron.bias"] + free_parameters.pop(
                 "neuron.second_bias"
             )
-        return free_arrays | self._compose_attention_arrays(
-            free_arrays.pop("query"), free_arrays.pop("key")
+        return free_parameters | self._compose_attention_arrays(
+            free_parameters.pop("query"), free_parameters.pop("key")
         )
 
     def to_vector(self, model: Model) -> np.ndarray:
@@ -317,21 +320,21 @@ class AuthorsRaw(Authors):
         arrays |= {"query": queries.T, "key": arrays["attention.key"]}
         if not self.stack:
             arrays["neuron.second_bias"] = np.zeros_like(arrays["neuron.bias"])
-        return join_arrays(arrays, self.free_array_shapes)
+        return join_arrays_to_vector(arrays, self.free_parameter_shapes)
 
 
 def choose_parametrisation(model: Model) -> PolicyForm:
     """Return a parametrisation that can describe a policy.
 
-    It is that of the paper (`Authors`) if the policy has the paper's form. Otherwise it is `Whole`,
-    in which all weights are free.
+    It is that of the paper (`PaperForm`) if the policy has the paper's form. Otherwise it is
+    `WholeModelForm`, in which all weights are free.
 
     Raises:
         ValueError: The policy does not take scalar channels.
     """
     sizes = model.sizes
     if isinstance(sizes, AttentionSizes):
-        authors = Authors(
+        authors = PaperForm(
             sizes.actions,
             sizes.queries,
             len(sizes.head),
@@ -348,7 +351,7 @@ def choose_parametrisation(model: Model) -> PolicyForm:
             return authors
     if not isinstance(sizes, AttentionSizes | MlpSizes):
         raise ValueError(f"start: a policy of kind {model.kind} (allowed: attention_neuron, mlp)")
-    return Whole(sizes)
+    return WholeModelForm(sizes)
 
 
 def compute_weight_scales(shapes: Shapes) -> np.ndarray:
@@ -368,11 +371,11 @@ def compute_weight_scales(shapes: Shapes) -> np.ndarray:
     )
 
 
-def split_vectors(vectors: np.ndarray, shapes: Shapes) -> dict[str, np.ndarray]:
-    """Split P vectors into named arrays; inverse of `join_arrays`.
+def split_vectors_into_arrays(vectors: np.ndarray, shapes: Shapes) -> dict[str, np.ndarray]:
+    """Split P vectors into named arrays; inverse of `join_arrays_to_vector`.
 
-    Some weights are stored in vectors as differences from a default value, see
-    `_get_default_weight`. The default is added here.
+    Some weights, which `_get_default_weight` names, are stored in vectors as differences from a
+    default value. The arrays contain the weights themselves.
 
     Args:
         vectors: Vectors (P, size).
@@ -389,8 +392,10 @@ def split_vectors(vectors: np.ndarray, shapes: Shapes) -> dict[str, np.ndarray]:
     }
 
 
-def join_arrays(arrays: Mapping[str, np.ndarray], shapes: Shapes) -> np.ndarray:
-    """Join named arrays of one policy into a vector (size,) float64; inverse of `split_vectors`.
+def join_arrays_to_vector(arrays: Mapping[str, np.ndarray], shapes: Shapes) -> np.ndarray:
+    """Join named arrays of one policy into a vector (size,) float64.
+
+    This is the inverse of `split_vectors_into_arrays` for one vector.
 
     Args:
         arrays: Arrays by name.
@@ -400,18 +405,18 @@ def join_arrays(arrays: Mapping[str, np.ndarray], shapes: Shapes) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def _get_default_weight(name: str) -> float:
-    """Return the weight that an array of a model file holds where the vector holds the number 0.
+def _get_default_weight(array_name: str) -> float:
+    """Return the default value of an array's weights, which a vector stores as differences from it.
 
     It is 1 for the weights of normalisations, and 2 for the bias b_g of gates, so that a gate lets
     most of its input pass (Parisotto et al. 2019). For all other arrays it is 0.
 
     Args:
-        name: Name of the array in the model file.
+        array_name: Name of the array in the model file.
     """
-    if name.endswith("norm.weight"):
+    if array_name.endswith("norm.weight"):
         return 1.0
-    return 2.0 if name.endswith("gate.bias") else 0.0
+    return 2.0 if array_name.endswith("gate.bias") else 0.0
 
 
 def _check_same_sizes(model: Model, sizes: Sizes) -> None:

@@ -41,7 +41,7 @@ from an_control.learning.es.optimisers import (
     make_optimiser,
     replace_nan_with_worst,
 )
-from an_control.learning.es.parametrisation import Authors, PolicyForm
+from an_control.learning.es.parametrisation import PaperForm, PolicyForm
 from an_control.learning.rollout.compiled.engine import FusedEngine, IdentityHints
 from an_control.learning.rollout.engine import (
     NO_DISTURBANCE,
@@ -72,7 +72,7 @@ CODE_SCALE = 0.5
 
 
 @dataclass(frozen=True)
-class Hinted(PolicyForm):
+class HintedForm(PolicyForm):
     """Parametrisation of a policy together with hints, one vector (code) for each channel.
 
     The code tells a channel's sensory neuron (its small network) which channel it reads.
@@ -82,7 +82,7 @@ class Hinted(PolicyForm):
         channels: Number of channels.
     """
 
-    own: Authors
+    own: PaperForm
     channels: int
 
     def __post_init__(self) -> None:
@@ -95,12 +95,12 @@ class Hinted(PolicyForm):
         return self.own.sizes
 
     @property
-    def free_array_shapes(self) -> Shapes:
-        """Return the names and shapes of the free arrays: those of the policy, and the codes.
+    def free_parameter_shapes(self) -> Shapes:
+        """Return names and shapes of the free parameters: those of the policy, and the codes.
 
-        The vector of a search holds the numbers of the free arrays one after another.
+        The vector of a search holds the numbers of all these arrays one after another.
         """
-        return {**self.own.free_array_shapes, "codes": (self.channels, 4 * self.own.neuron)}
+        return {**self.own.free_parameter_shapes, "codes": (self.channels, 4 * self.own.neuron)}
 
     @property
     def vector_scales(self) -> np.ndarray:
@@ -108,20 +108,20 @@ class Hinted(PolicyForm):
         codes = np.full(self.vector_size - self.own.vector_size, CODE_SCALE)
         return np.concatenate([self.own.vector_scales, codes])
 
-    def compute_model_arrays(self, free_arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Compute the arrays of P model files from the free arrays of P policies.
+    def compute_model_arrays(self, free_parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Compute the arrays of P model files from the free parameters of P policies.
 
         The codes are left out, because a model file does not contain them.
 
         Args:
-            free_arrays: Free arrays (P, ...) by name, whose numbers make up P vectors. The method
+            free_parameters: Arrays (P, ...) by name, whose numbers make up P vectors. The method
                 changes this dict.
 
         Returns:
             Arrays (P, ...) of the model files, by name.
         """
-        del free_arrays["codes"]
-        return self.own.compute_model_arrays(free_arrays)
+        del free_parameters["codes"]
+        return self.own.compute_model_arrays(free_parameters)
 
     def to_vector(self, model: Model) -> np.ndarray:
         """Return the vector (size,) that describes a policy and codes that are all zero."""
@@ -129,18 +129,18 @@ class Hinted(PolicyForm):
         return np.concatenate([own, np.zeros(self.vector_size - len(own))])
 
     def draw_hints(
-        self, vectors: np.ndarray, share: float, episodes: int, rng: np.random.Generator
+        self, vectors: np.ndarray, hint_probability: float, episodes: int, rng: np.random.Generator
     ) -> IdentityHints:
-        """Return the codes in P vectors, and draw in which episodes networks get them.
+        """Read the codes from P vectors, and draw the episodes in which networks get their codes.
 
         Args:
             vectors: Vectors (P, size) that describe P policies and their codes.
-            share: Probability that the network of a channel gets its code in an episode.
+            hint_probability: Probability that the network of a channel gets its code in an episode.
             episodes: Number of episodes.
             rng: Source of random numbers.
         """
-        codes = vectors[:, self.own.vector_size :].reshape(-1, *self.free_array_shapes["codes"])
-        hinted = rng.random((episodes, self.channels)) < share
+        codes = vectors[:, self.own.vector_size :].reshape(-1, *self.free_parameter_shapes["codes"])
+        hinted = rng.random((episodes, self.channels)) < hint_probability
         return IdentityHints(np.ascontiguousarray(codes, np.float32), hinted.astype(np.float32))
 
 
@@ -184,22 +184,22 @@ class Race:
     the worse half of the contenders is dropped, until one is left.
 
     Args:
-        count: Number of contenders at the start.
-        begin: Finished share (0..1) of the run at the start of the race.
-        end: Finished share (0..1) of the run at the end of the race.
+        contender_count: Number of contenders at the start.
+        begin_progress: Finished share (0..1) of the run at the start of the race.
+        end_progress: Finished share (0..1) of the run at the end of the race.
     """
 
-    def __init__(self, count: int, begin: float, end: float) -> None:
-        self.count, self.turn = count, 0
-        halvings = math.ceil(math.log2(count))
-        self._ends = np.linspace(begin, end, halvings + 1)[1:].tolist()
+    def __init__(self, contender_count: int, begin_progress: float, end_progress: float) -> None:
+        self.count, self.turn = contender_count, 0
+        halvings = math.ceil(math.log2(contender_count))
+        self._ends = np.linspace(begin_progress, end_progress, halvings + 1)[1:].tolist()
 
     @property
     def is_over(self) -> bool:
         """Return whether the race is over, because only one contender is left."""
         return self.count == 1
 
-    def pass_turn_and_check_halving(self, progress: float) -> bool:
+    def pass_turn_and_check_if_halving_due(self, progress: float) -> bool:
         """Give the turn to the next contender.
 
         Args:
@@ -233,7 +233,8 @@ class Race:
         changes.
 
         Args:
-            ratio: Finished share of the run by its new length, divided by that by its old length.
+            ratio: Finished share of the run when measured by its new length, divided by the share
+                when measured by its old length.
         """
         self._ends = [ratio * end for end in self._ends]
 
@@ -249,11 +250,11 @@ class Race:
 class EpisodeCount:
     """Controller of the number of episodes that each candidate plays, the attribute `current`.
 
-    All candidates play the same episodes. What is left of the returns (P, R), after the mean of
-    each candidate and the mean of each episode are subtracted, is noise. It explains a part of the
-    variance between the candidates' mean returns. The share of the rest in this variance is the
-    reliability of the candidates' ranks. The number of episodes is doubled if the reliability is
-    low, and halved if it is high.
+    All candidates play the same episodes. Each candidate has a mean return, and so has each
+    episode. What remains of the returns after both means are subtracted is noise, which explains a
+    part of the variance of the candidates' mean returns. The share (0..1) of this variance that
+    noise does not explain is the reliability of the candidates' ranks. The number of episodes is
+    doubled if the reliability is low, and halved if it is high.
 
     Args:
         min_count: Number of episodes at the start, and the minimum.
@@ -266,11 +267,11 @@ class EpisodeCount:
         self.reliable: float | None = None
 
     def adapt_to_noise(self, returns: np.ndarray) -> None:
-        """Double or halve the number of episodes, if the noise in the returns asks for it.
+        """Double the number of episodes if the returns are too noisy, halve it if noise is low.
 
         Args:
-            returns: Returns (P, R) of a generation of P candidates in R episodes. Candidates with
-                NaN are left out.
+            returns: Returns (P, R) of a generation of P candidates in R episodes. A candidate that
+                has a NaN is left out.
         """
         returns = returns[np.isfinite(returns).all(axis=1)]
         candidates, episodes = returns.shape
@@ -307,10 +308,10 @@ class StallDetector:
 
     def __init__(self, first_sigma: float) -> None:
         self._min_sigma = MIN_SIGMA * first_sigma
-        self.reset()
+        self.forget_history()
 
-    def reset(self) -> None:
-        """Forget all validations and generations that were recorded so far."""
+    def forget_history(self) -> None:
+        """Forget all validations so far, and the count of generations with equal returns."""
         self._validations: list[float] = []
         self._progress: list[float] = []
         """Finished share (0..1) of the run at each recorded validation."""
@@ -360,7 +361,8 @@ class StallDetector:
         The times are stored as finished shares of the run, which the new length changes.
 
         Args:
-            ratio: Finished share of the run by its new length, divided by that by its old length.
+            ratio: Finished share of the run when measured by its new length, divided by the share
+                when measured by its old length.
         """
         self._progress = [ratio * then for then in self._progress]
 
@@ -482,7 +484,7 @@ class Search:
         start: np.ndarray | None = None,
         curriculum: Curriculum | None = None,
     ) -> None:
-        self._hinted = form if isinstance(form, Hinted) else None
+        self._hinted = form if isinstance(form, HintedForm) else None
         if self._hinted is not None and not isinstance(engine, FusedEngine):
             raise ValueError("hints: need compiled rollouts (--engine fused)")
         if settings.rollouts < len(settings.mixture):
@@ -502,21 +504,21 @@ class Search:
         first = [] if settings.starts else [begin]
         self._start_race(first, 0.0)
 
-    def _start_race(self, means: list[np.ndarray], progress: float) -> None:
+    def _start_race(self, start_vectors: list[np.ndarray], progress: float) -> None:
         """Start a race between searches, of which some start at given vectors, the rest at random.
 
         Args:
-            means: Vectors (size,) at which the first searches start, each divided by
+            start_vectors: Vectors (size,) at which the first searches start, each divided by
                 `vector_scales` of the parametrisation.
             progress: Finished share (0..1) of the run at this moment.
         """
         settings = self.settings
         rng = np.random.default_rng([self.seed, 2**31 + self._restarts])
-        fresh = max(0, settings.starts - len(means))
-        means = means + list(rng.standard_normal((fresh, self._form.vector_size)))
-        self._contenders = [self._make_optimiser(mean) for mean in means]
-        self._race = Race(len(means), progress, progress + settings.race * (1.0 - progress))
-        self._stall.reset()
+        fresh = max(0, settings.starts - len(start_vectors))
+        start_vectors = start_vectors + list(rng.standard_normal((fresh, self._form.vector_size)))
+        self._contenders = [self._make_optimiser(mean) for mean in start_vectors]
+        self._race = Race(len(start_vectors), progress, progress + settings.race * (1.0 - progress))
+        self._stall.forget_history()
         self._begun = progress
 
     def _make_optimiser(self, mean: np.ndarray) -> Optimiser:
@@ -533,9 +535,9 @@ class Search:
 
     @property
     def _used_share_of_limits(self) -> float:
-        """Return the used share of the run's time limit, or else of its number of generations.
+        """Return the used share of the run's time limit; without one, of its number of generations.
 
-        It may exceed 1.
+        The share may exceed 1.
         """
         if self.settings.minutes:
             return self._seconds / (60.0 * self.settings.minutes)
@@ -668,8 +670,8 @@ class Search:
         """
         race, last = self._race, self.generation >= self.total_steps
         if not race.is_over:
-            if race.pass_turn_and_check_halving(self.progress) or last:
-                return self._halve_contenders()
+            if race.pass_turn_and_check_if_halving_due(self.progress) or last:
+                return self._validate_and_halve_contenders()
             return {}
         self._stall.count_generation_if_returns_equal(returns)
         if self.settings.max_rollouts:
@@ -689,7 +691,7 @@ class Search:
             line["note"] = f"stalled ({why}): races against new starts"
         return line
 
-    def _halve_contenders(self) -> dict[str, Any]:
+    def _validate_and_halve_contenders(self) -> dict[str, Any]:
         """Validate all searches of the race, and drop the worse half of them.
 
         Returns:
@@ -749,7 +751,8 @@ class Search:
             rng: Source of random numbers.
 
         Returns:
-            The hints; None if the search gives none, or none any more at this stage of the run.
+            The hints; None if the search has no hints, or if the run has passed the stage in which
+            it gives them.
         """
         share = compute_share_of_hinted_episodes(self.progress)
         if self._hinted is None or share == 0.0:
@@ -790,7 +793,7 @@ class Search:
         return SearchValidation(line, score, compute_standard_error(returns))
 
     def _measure_return_with_hints(self, model: Model, contender: Optimiser) -> float:
-        """Return the mean return of a policy in the validation episodes if it is given hints.
+        """Play the validation episodes with hints, and return the policy's mean return.
 
         The hints are those that the search gives at the present state of the run.
 
@@ -824,6 +827,9 @@ def play_episodes_under_mixture(
         mixture: Disturbances among which the episodes are divided evenly.
         hints: Codes that tell the network of each channel which channel it reads; None for no
             hints. Only a `FusedEngine` supports them.
+
+    Returns:
+        The results of all models in all episodes, with the episodes in the order of `starts`.
     """
 
     def play_episode_range(begin: int, end: int, disturbance: DisturbanceSettings) -> Outcomes:

@@ -36,40 +36,41 @@ BEGIN_MARK, END_MARK = "<!-- table {} -->", "<!-- end of table -->"
 
 def compare_protocols(
     runs: Mapping[str, Sequence[PlayedEpisode]],
-    success: float | None = None,
-    until: Mapping[str, int | None] | None = None,
-    walk_m: float | None = None,
+    success_threshold: float | None = None,
+    last_permutation_steps: Mapping[str, int | None] | None = None,
+    min_walk_m: float | None = None,
 ) -> list[dict[str, Any]]:
     """Compare the results of several protocols (kinds of disturbance) with those of the first one.
 
-    The n-th episode has the same start under every protocol, so that its returns can be subtracted.
-    A row gives the mean and the standard deviation of these differences, and the number of episodes
-    whose returns under the two protocols are equal to the last bit.
+    The n-th episode has the same start under every protocol. Its return under the first protocol is
+    subtracted from its return under each other protocol.
 
     Args:
         runs: A mapping from each protocol to the results of its episodes.
-        success: An episode with a return above this is a success; None if there is no threshold.
-        until: A mapping from each protocol to the step after which signals are not permuted any
-            more, or to None if there is no such step.
-        walk_m: Distance in metres that counts as walking again after the robot was stopped.
+        success_threshold: An episode with a return above this is a success; None if there is no
+            threshold.
+        last_permutation_steps: A mapping from each protocol to the step after which signals are not
+            permuted any more, or to None if there is no such step.
+        min_walk_m: Distance in metres that counts as walking again after the robot was stopped.
 
     Returns:
-        One row of the table, a dict, for each protocol. Its "back" is the share of the episodes
-        that recovered after the step in `until`, or None if that is not known: for the first
-        protocol, if the first protocol permutes signals itself, or without rewards of the steps.
-        Its "walked_m" lists the distances that robots covered after a stop, if they were upright at
-        its end, and "walk_again" is the number of these distances of at least `walk_m`; both are
-        None for protocols without a stop.
+        One row of the table, a dict, for each protocol. "difference" holds the mean and standard
+        deviation of these differences, and the number of episodes whose two returns are equal.
+        "back" is the share of the episodes that recovered after the last permutation; see
+        `_compute_share_of_recovered_episodes`. "walked_m" and "walk_again" say how far and how many
+        robots walked after a stop; see `_summarise_walked_distances`.
     """
     (first, *_) = runs.values()
     return [
         {
             "protocol": name,
-            **summarise_episode_results(results, success),
+            **summarise_episode_results(results, success_threshold),
             "difference": _compare_returns(results, first),
             "detected": sum(result.detected for result in results),
-            "back": _compute_recovered_share(results, first, (until or {}).get(name)),
-            **_summarise_walked_distances(results, walk_m),
+            "back": _compute_share_of_recovered_episodes(
+                results, first, (last_permutation_steps or {}).get(name)
+            ),
+            **_summarise_walked_distances(results, min_walk_m),
             "episodes": [result.as_dict() for result in results],
         }
         for name, results in runs.items()
@@ -77,19 +78,19 @@ def compare_protocols(
 
 
 def _compare_returns(
-    results: Sequence[PlayedEpisode], first: Sequence[PlayedEpisode]
+    results: Sequence[PlayedEpisode], first_results: Sequence[PlayedEpisode]
 ) -> dict[str, Any]:
     """Compare the returns under two protocols (kinds of disturbance), episode by episode.
 
     Args:
         results: Results of one protocol.
-        first: Results of the first protocol, with the episodes in the same order.
+        first_results: Results of the first protocol, with the episodes in the same order.
 
     Returns:
         Mean and standard deviation of the differences between the two returns of an episode, and
         the number of episodes whose two returns are equal.
     """
-    pairs = [(one.total, other.total) for one, other in zip(results, first, strict=True)]
+    pairs = [(one.total, other.total) for one, other in zip(results, first_results, strict=True)]
     apart = np.array([one - other for one, other in pairs])
     return {
         "mean": float(apart.mean()),
@@ -98,27 +99,35 @@ def _compare_returns(
     }
 
 
-def _compute_recovered_share(
-    results: Sequence[PlayedEpisode], first: Sequence[PlayedEpisode], until: int | None
+def _compute_share_of_recovered_episodes(
+    results: Sequence[PlayedEpisode],
+    first_results: Sequence[PlayedEpisode],
+    last_permutation_step: int | None,
 ) -> float | None:
     """Return the share (0..1) of episodes whose rewards recovered after the last permutation.
 
-    An episode has recovered if its mean reward in some steps after the permutation is nearly that
-    of the first protocol's episodes in the same steps.
+    An episode has recovered if its mean reward over a range of steps after that permutation is
+    nearly as high as the first protocol's mean reward over the same steps.
 
     Args:
         results: Results of one protocol (kind of disturbance).
-        first: Results of the first, undisturbed protocol.
-        until: Step after which signals are not permuted any more; None if there is no such step.
+        first_results: Results of the first, undisturbed protocol.
+        last_permutation_step: Step after which signals are not permuted any more; None if there is
+            no such step.
 
     Returns:
-        The share. It is None without such a step, for the first protocol itself, if the first
-        protocol permutes signals, or if the rewards of its steps are missing.
+        The share; None if it cannot be computed. That is the case if `last_permutation_step` is
+        None, if `results` are those of the first protocol, if the first protocol permutes signals,
+        or if its results lack the rewards of these steps.
     """
-    if until is None or results is first or any(one.rewired for one in first):
+    if (
+        last_permutation_step is None
+        or results is first_results
+        or any(one.rewired for one in first_results)
+    ):
         return None
-    begin, end = (until + steps for steps in RECOVERY_STEPS)
-    usual = [one.rewards[begin:end].mean() for one in first if len(one.rewards) > begin]
+    begin, end = (last_permutation_step + steps for steps in RECOVERY_STEPS)
+    usual = [one.rewards[begin:end].mean() for one in first_results if len(one.rewards) > begin]
     if not usual:
         return None
     least = RECOVERED_SHARE * float(np.mean(usual))
@@ -127,48 +136,49 @@ def _compute_recovered_share(
 
 
 def _summarise_walked_distances(
-    results: Sequence[PlayedEpisode], walk_m: float | None
+    results: Sequence[PlayedEpisode], min_walk_m: float | None
 ) -> dict[str, Any]:
-    """Return the distances that robots covered after a stop, and how many robots reached `walk_m`.
+    """Return the distances that robots covered after a stop, and how many were far enough.
 
     Args:
         results: Results of one protocol (kind of disturbance).
-        walk_m: Distance in metres that counts as walking again; None if there is none.
+        min_walk_m: Distance in metres that counts as walking again; None if there is none.
 
     Returns:
-        "walked_m", the distances in metres, and "walk_again", the number of distances of at least
-        `walk_m`. Both are None if there was no stop, or if no robot was upright at its end.
-        "walk_again" is None too if `walk_m` is None.
+        "walked_m", the distances in metres of the robots that were upright at the end of the stop,
+        and "walk_again", the number of these distances of at least `min_walk_m`. Both are None if
+        there are no such distances. "walk_again" is also None if `min_walk_m` is None.
     """
     found = [one.walked_m for one in results if one.walked_m is not None]
-    again = None if walk_m is None or not found else sum(one >= walk_m for one in found)
+    again = None if min_walk_m is None or not found else sum(one >= min_walk_m for one in found)
     return {"walked_m": found or None, "walk_again": again}
 
 
-def format_terminal_lines(
-    row: Mapping[str, Any], success: float | None, walk_m: float | None
+def format_row_for_terminal(
+    row: Mapping[str, Any], success_threshold: float | None, min_walk_m: float | None
 ) -> list[str]:
     """Return the lines of text that describe one protocol's results in a terminal.
 
     Args:
         row: A row of `compare_protocols`.
-        success: An episode with a return above this is a success, as in `compare_protocols`.
-        walk_m: Distance in metres that counts as walking again, as in `compare_protocols`.
+        success_threshold: An episode with a return above this is a success, as in
+            `compare_protocols`.
+        min_walk_m: Distance in metres that counts as walking again, as in `compare_protocols`.
     """
     count = len(row["episodes"])
     text = {
         "return": f"{format_mean(row['mean'], row['sd'], count)} over {count} episodes,"
         f" {row['min']:.4g} to {row['max']:.4g}, median {row['median']:.4g}",
     }
-    if success is not None:
-        text["successes"] = f"{row['success_share']:.0%}, a return above {success:g}"
+    if success_threshold is not None:
+        text["successes"] = f"{row['success_share']:.0%}, a return above {success_threshold:g}"
     text["ended"] = f"{row['falls']} of {count} episodes before their last step"
     if row["distance_m"] is not None:
         text["distance"] = f"{row['distance_m']:.1f} m"
     if row["detected"]:
         text["monitor"] = f"{row['detected']} moves of signals detected"
     if row["walked_m"]:
-        text["stops"] = describe_walked_distances(row["walked_m"], walk_m)
+        text["stops"] = describe_walked_distances(row["walked_m"], min_walk_m)
     text["speed"] = f"{row['steps_per_s']:.0f} steps/s"
     return [f"{name:<9} {words}" for name, words in text.items()]
 
@@ -182,7 +192,7 @@ def format_comparison_table(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [TABLE_HEAD, f"|{'---|' * TABLE_HEAD.count(' | ')}---|"]
     largest = max(max(abs(row["min"]), abs(row["max"])) for row in rows)
     digits = 0 if largest >= 100.0 else 1 if largest >= 10.0 else 2 if largest >= 1.0 else 3
-    lines += [_format_row(row, digits, is_first=row is rows[0]) for row in rows]
+    lines += [_format_comparison_table_row(row, digits, is_first=row is rows[0]) for row in rows]
     for head, cells in (
         ("back", ["" if row["back"] is None else f"{row['back']:.0%}" for row in rows]),
         ("walk again", [_format_walked_distances(row) for row in rows]),
@@ -209,7 +219,7 @@ def _format_walked_distances(row: Mapping[str, Any]) -> str:
     return f"{again}, {np.median(row['walked_m']):.1f} m"
 
 
-def _format_row(row: Mapping[str, Any], digits: int, *, is_first: bool) -> str:
+def _format_comparison_table_row(row: Mapping[str, Any], digits: int, *, is_first: bool) -> str:
     """Return one row of the comparison as a line of the Markdown table.
 
     Args:
@@ -318,43 +328,43 @@ class KeptResults:
 
     Args:
         path: The file; it is created when the first results are added.
-        about: The options on which the results depend, by name, except the protocols.
+        options: All options on which the results depend, by name, except the protocols.
 
     Raises:
         ValueError: The file was made with other options, or is not a file of results.
     """
 
-    def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, options: Mapping[str, Any]) -> None:
         self._rows: dict[str, list[PlayedEpisode]] = {}
-        self._path, self._about = path, dict(about)
+        self._path, self._about = path, dict(options)
         if not path.exists():
             return
         try:
             kept = json.loads(read_regular_file(path))
-            before = {name: kept["about"][name] for name in about}
+            before = {name: kept["about"][name] for name in options}
             for protocol, episodes in kept["rows"].items():
-                self._rows[protocol] = [_result_from_json(one) for one in episodes]
+                self._rows[protocol] = [_convert_json_to_result(one) for one in episodes]
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(
                 f"{path}: is not a state file of a table; delete it or name another file"
             ) from error
-        for name, value in about.items():
+        for name, value in options.items():
             if before[name] != value:
                 raise ValueError(
                     f"{path}: was made with {name} {before[name]}, not {value};"
                     " delete it or name another file"
                 )
 
-    def find_results(self, protocol: str, *, stepwise: bool) -> list[PlayedEpisode] | None:
+    def find_results(self, protocol: str, *, with_step_rewards: bool) -> list[PlayedEpisode] | None:
         """Return the results of a protocol, or None if the file has none that can be used.
 
         Args:
             protocol: The protocol's text.
-            stepwise: Whether the reward of each step is needed. Results of episodes that compiled
-                code played lack these rewards, and are then not returned.
+            with_step_rewards: Whether the reward of each step is needed. If so, results of episodes
+                that compiled code played are not returned, because they lack these rewards.
         """
         row = self._rows.get(protocol)
-        if row is None or (stepwise and any(len(one.rewards) < one.steps for one in row)):
+        if row is None or (with_step_rewards and any(len(one.rewards) < one.steps for one in row)):
             return None
         return row
 
@@ -365,7 +375,9 @@ class KeptResults:
             WriteError: The file cannot be written; it is then unchanged.
         """
         self._rows[protocol] = list(results)
-        rows = {name: [_result_to_json(one) for one in row] for name, row in self._rows.items()}
+        rows = {
+            name: [_convert_result_to_json(one) for one in row] for name, row in self._rows.items()
+        }
         write_file(self._path, json.dumps({"about": self._about, "rows": rows}))
 
     def delete_file(self) -> None:
@@ -373,13 +385,13 @@ class KeptResults:
         self._path.unlink()
 
 
-def _result_to_json(result: PlayedEpisode) -> dict[str, Any]:
+def _convert_result_to_json(result: PlayedEpisode) -> dict[str, Any]:
     """Convert the result of an episode to values for JSON."""
     return {**asdict(result), "rewards": result.rewards.tolist()}
 
 
-def _result_from_json(episode: Mapping[str, Any]) -> PlayedEpisode:
-    """Convert values of `_result_to_json` back to the result of an episode."""
+def _convert_json_to_result(episode: Mapping[str, Any]) -> PlayedEpisode:
+    """Convert values of `_convert_result_to_json` back to the result of an episode."""
     values = {one.name: episode[one.name] for one in fields(PlayedEpisode)}
     values |= {"rewards": np.array(values["rewards"]), "rewired": tuple(values["rewired"])}
     return PlayedEpisode(**values)

@@ -37,7 +37,7 @@ def play_episodes(
     episodes: int,
     seed: int,
     protocol: EvaluationProtocol | DisturbanceSettings,
-    report: Callable[[PlayedEpisode], None] | None = None,
+    report_result: Callable[[PlayedEpisode], None] | None = None,
     watch: Watch | None = None,
 ) -> list[PlayedEpisode]:
     """Play episodes of an environment with a policy.
@@ -53,7 +53,7 @@ def play_episodes(
         seed: Seed of the start states and of the disturbances.
         protocol: Disturbance of the episodes, and what happens to the state of the sensory neurons
             (the networks of the channels) when signals are permuted.
-        report: Function that receives the result of each episode; None for none.
+        report_result: Function that receives the result of each episode; None for none.
         watch: Function that is called after each action with the policy and the object that
             disturbs the episode; None for none.
 
@@ -73,8 +73,8 @@ def play_episodes(
     for start in make_evaluation_seeds(seed, episodes):
         ids = tuple(channels)
         results.append(play_episode(policy, env, ids, disturber, start, protocol, watch))
-        if report is not None:
-            report(results[-1])
+        if report_result is not None:
+            report_result(results[-1])
     return results
 
 
@@ -97,7 +97,7 @@ def _set_background(env: gymnasium.Env[Any, Any], background: str) -> None:
         )
 
 
-def play_compiled_episodes(
+def play_episodes_with_compiled_code(
     model: Model,
     env: gymnasium.Env[Any, Any],
     channels: Sequence[str],
@@ -107,7 +107,7 @@ def play_compiled_episodes(
 ) -> list[PlayedEpisode]:
     """Play the same episodes as `play_episodes`, but by compiled code, which is faster.
 
-    This is possible only if `can_play_compiled` returns True.
+    This is possible only if `can_play_with_compiled_code` returns True.
 
     Args:
         model: The model to play.
@@ -136,12 +136,13 @@ def play_compiled_episodes(
     return results
 
 
-def can_play_compiled(
+def can_play_with_compiled_code(
     model: Model, env: gymnasium.Env[Any, Any], disturbance: DisturbanceSettings
 ) -> bool:
-    """Return whether `play_compiled_episodes` supports this model, environment and disturbance.
+    """Return whether `play_episodes_with_compiled_code` can play the given combination.
 
-    Compiled code plays many episodes at once, but exists only for some of these combinations.
+    Compiled code plays many episodes at once, but it supports only some models, environments and
+    disturbances.
     """
     if isinstance(model.sizes, VisionSizes) or not model.sizes.can_be_compiled_in_rollouts:
         return False
@@ -151,13 +152,14 @@ def can_play_compiled(
 
 
 def summarise_episode_results(
-    results: Sequence[PlayedEpisode], success: float | None = None
+    results: Sequence[PlayedEpisode], success_threshold: float | None = None
 ) -> dict[str, Any]:
     """Return statistics of several episodes by name: returns, falls, distance walked, speed.
 
     Args:
         results: Results of the episodes.
-        success: An episode with a return above this is a success; None if there is no threshold.
+        success_threshold: An episode with a return above this is a success; None if there is no
+            threshold.
     """
     returns = np.array([result.total for result in results])
     distances = [result.distance_m for result in results if result.distance_m is not None]
@@ -167,7 +169,9 @@ def summarise_episode_results(
         "min": float(returns.min()),
         "median": float(np.median(returns)),
         "max": float(returns.max()),
-        "success_share": None if success is None else float((returns > success).mean()),
+        "success_share": None
+        if success_threshold is None
+        else float((returns > success_threshold).mean()),
         "falls": sum(result.fell for result in results),
         "distance_m": float(np.mean(distances)) if distances else None,
         "steps_per_s": sum(r.steps for r in results) / sum(r.wall_s for r in results),
@@ -178,15 +182,15 @@ class ProtocolPlayer:
     """Player of evaluation episodes with one model, environment and seed.
 
     Its episodes can have any protocol (kind of disturbance). Compiled code plays them if it
-    supports the protocol and `stepwise` is not set. Otherwise a loop in Python plays them.
+    supports the protocol and `with_step_rewards` is not set. Otherwise a loop in Python plays them.
 
     Args:
         model: The model.
         env: The environment.
         seed: Seed of the start states and of the disturbances.
-        stepwise: Whether the reward of every step is needed.
-        recovery: Mean change of a reading per tick below which the robot counts as standing still
-            and is pushed; 0 for never.
+        with_step_rewards: Whether the reward of every step is needed.
+        recovery: Change of a reading per tick, averaged over all readings, below which the robot
+            counts as standing still. Random actions then get it moving again. 0 means never.
     """
 
     def __init__(
@@ -194,11 +198,11 @@ class ProtocolPlayer:
         model: Model,
         env: gymnasium.Env[Any, Any],
         seed: int,
-        stepwise: bool,
+        with_step_rewards: bool,
         recovery: float,
     ) -> None:
         self.channels = describe_task(env, "", "").channels
-        self.stepwise = stepwise
+        self.stepwise = with_step_rewards
         self._model, self._env, self._seed, self._recovery = model, env, seed, recovery
         self._policies: dict[tuple[Monitor | None, RemovablePart | None], Policy] = {}
 
@@ -231,6 +235,10 @@ class ProtocolPlayer:
         plain = protocol.memory == "kept" and protocol.until is None and watch is None
         plain = plain and policy.monitor_report is None and not self._recovery
         of, disturbance = (self._env, self.channels, episodes, self._seed), protocol.disturbance
-        if plain and not self.stepwise and can_play_compiled(model, self._env, disturbance):
-            return play_compiled_episodes(model, *of, disturbance)
+        if (
+            plain
+            and not self.stepwise
+            and can_play_with_compiled_code(model, self._env, disturbance)
+        ):
+            return play_episodes_with_compiled_code(model, *of, disturbance)
         return play_episodes(policy, *of, protocol, report, watch)

@@ -29,7 +29,7 @@ from an_control_sim.gym.environments import find_environment_id, make_environmen
 from an_control_sim.gym.units import Units
 
 TABLES = "identification", "frozen"
-"""Titles of the two tables that `measure_identification` makes."""
+"""Titles of the two tables that `measure_channel_identification` makes."""
 UNKNOWN = 0.5
 """Minimum sum of the attention to a neuron. If a neuron gets less, the policy is taken to assign
 that neuron's input slot to none of the channels.
@@ -38,14 +38,14 @@ that neuron's input slot to none of the channels.
 
 @dataclass(frozen=True)
 class IdentifiedShares:
-    """Shares of the episodes in which a policy has identified each channel k steps after a shuffle.
+    """Shares of the episodes in which a policy identified a channel, by steps since a shuffle.
 
     The N channels are shuffled at the reset of each episode, and again every K steps. A share
     (0..1) is NaN where no step was counted.
 
     Attributes:
-        first: Share (K, N) for each number of steps since the reset, and each channel.
-        later: Share (K, N) for each number of steps since a later shuffle, and each channel.
+        first: Shares (K, N) for 0 to K - 1 steps since the reset, and for each channel.
+        later: Shares (K, N) for 0 to K - 1 steps since a later shuffle, and for each channel.
         confusion: Number (N, N + 1) of the steps at which the policy took the channel of a row for
             the channel of a column; the last column stands for no channel.
     """
@@ -54,7 +54,7 @@ class IdentifiedShares:
     later: np.ndarray
     confusion: np.ndarray
 
-    def compute_mean_shares_after(self, steps: int) -> tuple[float, float]:
+    def compute_mean_shares_after_first_and_later_shuffles(self, steps: int) -> tuple[float, float]:
         """Return the mean share (0..1) of the channels that are identified after some steps.
 
         Args:
@@ -107,7 +107,7 @@ class _IdentificationCounter:
         self._step += 1
 
 
-def measure_identified_shares(
+def measure_identified_channel_shares(
     policy: Policy,
     env: gymnasium.Env[Any, Any],
     channels: tuple[str, ...],
@@ -156,12 +156,12 @@ class FrozenChannel(gymnasium.ObservationWrapper[np.ndarray, np.ndarray, np.ndar
 
     Args:
         env: The environment.
-        index: Index of the channel in the observation.
+        channel_index: Index of the channel in the observation.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], index: int) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], channel_index: int) -> None:
         super().__init__(env)
-        self._index, self._reading = index, np.nan
+        self._index, self._reading = channel_index, np.nan
 
     def reset(self, **arguments: Any) -> tuple[np.ndarray, dict[str, Any]]:
         """Reset the environment; the channel then keeps its first reading for the whole episode."""
@@ -237,7 +237,7 @@ def format_identification_table(shares_by_step: IdentifiedShares) -> str:
     """Return a Markdown table of the share of identified channels, by steps since a shuffle.
 
     Args:
-        shares_by_step: Shares that `measure_identified_shares` returned.
+        shares_by_step: Shares that `measure_identified_channel_shares` returned.
     """
     steps = [k for k in (0, 2, 5, 10, 15, 20, 30, 50, 100, 150) if k < len(shares_by_step.first)]
     rows = [
@@ -245,17 +245,20 @@ def format_identification_table(shares_by_step: IdentifiedShares) -> str:
         "|---" * (len(steps) + 1) + "|",
     ]
     for place, title in enumerate(("the reset", "a reshuffle on the way")):
-        shares = [shares_by_step.compute_mean_shares_after(k)[place] for k in steps]
+        shares = [
+            shares_by_step.compute_mean_shares_after_first_and_later_shuffles(k)[place]
+            for k in steps
+        ]
         cells = ["-" if np.isnan(share) else f"{share:.0%}" for share in shares]
         rows.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
-def plot_identification(shares: IdentifiedShares, channels: Sequence[str]) -> Figure:
+def plot_channel_identification(shares: IdentifiedShares, channels: Sequence[str]) -> Figure:
     """Plot how soon each channel is identified, and which channels are confused with each other.
 
     Args:
-        shares: Shares and confusions that `measure_identified_shares` returned.
+        shares: Shares and confusions that `measure_identified_channel_shares` returned.
         channels: Ids of the channels, in the environment's order.
     """
     figure, axes = plt.subplots(1, 3, figsize=(17, 6.5), layout="constrained")
@@ -279,7 +282,7 @@ def plot_identification(shares: IdentifiedShares, channels: Sequence[str]) -> Fi
 
 @dataclass(frozen=True)
 class IdentificationResult:
-    """Result of `measure_identification`.
+    """Result of `measure_channel_identification`.
 
     Attributes:
         figures: The measured numbers by name, for a JSON file.
@@ -292,43 +295,47 @@ class IdentificationResult:
     pictures: list[Path]
 
 
-def measure_identification(
-    path: Path,
+def measure_channel_identification(
+    model_path: Path,
     task: str | None,
     episodes: int,
     seed: int,
     shuffle_interval: int,
-    plots: Path | None,
+    plot_folder: Path | None,
 ) -> IdentificationResult:
     """Measure how soon a policy identifies its channels, and its returns if one channel is frozen.
 
     The policy plays without its monitor, which would sort the channels for it.
 
     Args:
-        path: The model file.
+        model_path: The model file.
         task: A task known by name, or a gymnasium id; by default the model's own.
         episodes: Number of episodes.
         seed: Seed of starts and permutations.
         shuffle_interval: Number of steps between two reshuffles.
-        plots: Folder for the picture; None for no picture.
+        plot_folder: Folder for the picture; None for no picture.
 
     Raises:
         ValueError: The policy has no softmax attention.
         OSError: The picture cannot be written.
     """
-    policy = load_policy(path, monitor="off")
+    policy = load_policy(model_path, monitor="off")
     channels = policy.nominal_ids
     name = task or policy.model.task.name
     units = Units.from_task(policy.model.task)
     with closing(make_environment(find_environment_id(name), units)) as env:
-        found = measure_identified_shares(policy, env, channels, episodes, seed, shuffle_interval)
+        found = measure_identified_channel_shares(
+            policy, env, channels, episodes, seed, shuffle_interval
+        )
         frozen = play_with_frozen_channels(policy, env, channels, episodes, seed)
     tables = format_identification_table(found), format_frozen_channel_table(frozen)
     pictures = []
-    if plots is not None:
-        pictures = save_figures({"identification": plot_identification(found, channels)}, plots)
+    if plot_folder is not None:
+        pictures = save_figures(
+            {"identification": plot_channel_identification(found, channels)}, plot_folder
+        )
     figures = {
-        "model": str(path),
+        "model": str(model_path),
         "task": name,
         "seed": seed,
         "first": found.first.mean(1).tolist(),

@@ -45,13 +45,13 @@ class AttentionTrace:
         self.keys: list[np.ndarray] = []
 
     def record_attention_and_keys(self, policy: Policy, disturber: Disturber) -> None:
-        """Append the policy's attention (M, N) and keys (N, k) at the present step to the lists.
+        """Append the policy's attention (M, N) and keys (N, k) at the present step to two lists.
 
-        Columns of the attention and rows of the keys are in the environment's order of the N
-        signals; those of missing signals are NaN. A policy for image patches has no such keys: what
-        each patch adds to the attention message (N, m) is appended in their place, and no
-        attention. For a policy without attention nothing is appended. The method can be the
-        argument `watch` of `play_episodes`.
+        The columns of the attention and the rows of the keys are in the environment's order of the
+        N signals. Those of missing signals are NaN. A policy for image patches has no keys; in
+        their place, the list gets the numbers (N, m) that each patch adds to the attention message,
+        and its attention is not stored. For a policy without attention nothing is appended. The
+        method can be passed to `play_episodes` as the argument `watch`.
 
         Args:
             policy: The policy, after its action of this step.
@@ -81,7 +81,9 @@ class AttentionTrace:
             self.attention.append(by_signal)
 
 
-def choose_plotted_steps(steps: int, permutation_steps: Sequence[int]) -> tuple[int, list[int]]:
+def choose_permutation_and_plotted_steps(
+    steps: int, permutation_steps: Sequence[int]
+) -> tuple[int, list[int]]:
     """Choose one permutation of the signals in an episode, and the steps around it to plot.
 
     It is the permutation in the middle of those that happened during the episode.
@@ -103,13 +105,13 @@ def choose_plotted_steps(steps: int, permutation_steps: Sequence[int]) -> tuple[
 def plot_attention(trace: AttentionTrace, permutation_steps: Sequence[int]) -> Figure:
     """Plot the attention of each query to each signal at several steps around a permutation.
 
-    `choose_plotted_steps` chooses these steps.
+    `choose_permutation_and_plotted_steps` chooses these steps.
 
     Args:
         trace: Recorded attention of one episode.
         permutation_steps: Steps of the episode at which signals were permuted.
     """
-    at, steps = choose_plotted_steps(len(trace.attention), permutation_steps)
+    at, steps = choose_permutation_and_plotted_steps(len(trace.attention), permutation_steps)
     reach = float(np.nanmax(np.abs(np.array([trace.attention[step] for step in steps]))))
     figure, axes = plt.subplots(1, len(steps), figsize=(3.1 * len(steps), 4.4), squeeze=False)
     for axis, step in zip(axes[0], steps, strict=True):
@@ -136,7 +138,7 @@ def plot_keys(trace: AttentionTrace, permutation_steps: Sequence[int]) -> Figure
         trace: Recorded keys of one episode.
         permutation_steps: Steps at which signals were permuted.
     """
-    at, steps = choose_plotted_steps(len(trace.keys), permutation_steps)
+    at, steps = choose_permutation_and_plotted_steps(len(trace.keys), permutation_steps)
     points = project_on_principal_axes(np.array(trace.keys))
     colours = plt.get_cmap("hsv")(np.linspace(0.0, 0.94, len(trace.channels)))
     figure, axes = plt.subplots(
@@ -160,8 +162,8 @@ def plot_key_clusters(trace: AttentionTrace) -> Figure | None:
     """Plot the signals' keys over a whole episode, in two dimensions by t-SNE.
 
     t-SNE (van der Maaten & Hinton 2008) places similar keys close together. A key is the vector by
-    which the attention identifies a signal. If it does, the keys of a signal lie close together,
-    whichever input slot the signal arrives in.
+    which the attention identifies a signal. If the attention succeeds, all keys of one signal lie
+    close together, whichever input slot the signal arrives in.
 
     Args:
         trace: Recorded keys of one episode.
@@ -249,10 +251,10 @@ def average_rewards_around_permutations(
     return np.array(offsets), np.array([np.mean(gathered[one]) for one in offsets]), count
 
 
-def plot_recovery(runs: Mapping[str, Sequence[PlayedEpisode]]) -> Figure | None:
+def plot_rewards_around_permutations(runs: Mapping[str, Sequence[PlayedEpisode]]) -> Figure | None:
     """Plot the reward per step around permutations of the signals, one curve for each protocol.
 
-    The mean of the first protocol is a dotted line if it has no permutations.
+    If the first protocol has no permutations, its mean reward per step is a dotted line.
 
     Args:
         runs: A mapping from each protocol, a text that says how the episodes were disturbed, to the
@@ -280,19 +282,19 @@ def plot_recovery(runs: Mapping[str, Sequence[PlayedEpisode]]) -> Figure | None:
     return figure
 
 
-def plot_missing_channels(
-    runs: Mapping[str, Sequence[PlayedEpisode]], missing: Mapping[str, float]
+def plot_returns_by_missing_share(
+    runs: Mapping[str, Sequence[PlayedEpisode]], missing_shares: Mapping[str, float]
 ) -> Figure | None:
     """Plot returns against the share of missing channels, a curve for each kind of disturbance.
 
     Protocols that differ only in the share of missing channels make one curve. If a curve has no
-    point at share 0, the first protocol in `runs` gives this point, provided that no channels are
-    missing there.
+    point at share 0 and no channels are missing in the first protocol in `runs`, the first protocol
+    gives this point.
 
     Args:
         runs: A mapping from each protocol, a text that says how the episodes were disturbed, to the
             results of its episodes.
-        missing: A mapping from each protocol to its share (0..1) of missing channels.
+        missing_shares: A mapping from each protocol to its share (0..1) of missing channels.
 
     Returns:
         The figure; None if all shares are equal.
@@ -303,17 +305,19 @@ def plot_missing_channels(
         label = ",".join(word for word in name.split(",") if not word.startswith("missing="))
         curves.setdefault(label, []).append(name)
     shown = {
-        label: names for label, names in curves.items() if any(missing[name] for name in names)
+        label: names
+        for label, names in curves.items()
+        if any(missing_shares[name] for name in names)
     }
-    if len({missing[name] for name in runs}) < 2:
+    if len({missing_shares[name] for name in runs}) < 2:
         return None
     figure, axis = plt.subplots(figsize=(6, 4.5), layout="constrained")
     for label, names in shown.items():
-        begins_late = all(missing[name] for name in names)
-        points = [first, *names] if begins_late and not missing[first] else names
-        ordered = sorted(points, key=lambda name: missing[name])
+        begins_late = all(missing_shares[name] for name in names)
+        points = [first, *names] if begins_late and not missing_shares[first] else names
+        ordered = sorted(points, key=lambda name: missing_shares[name])
         returns = [np.array([result.total for result in runs[name]]) for name in ordered]
-        shares = [100.0 * missing[name] for name in ordered]
+        shares = [100.0 * missing_shares[name] for name in ordered]
         means = [one.mean() for one in returns]
         errors = [one.std() / np.sqrt(max(len(one) - 1, 1)) for one in returns]
         bars = axis.errorbar(shares, means, errors, label=describe_protocol(label))

@@ -101,17 +101,17 @@ class ScoreRow:
         """Return the standard error of the mean of the row's returns."""
         return float(self.return_array.std(ddof=1) / math.sqrt(len(self.returns)))
 
-    def compute_score(self, random: ScoreRow, teacher: ScoreRow) -> float:
+    def compute_score(self, random_row: ScoreRow, teacher_row: ScoreRow) -> float:
         """Return the score, on a scale where the random policy has 0 and the teacher has 1.
 
         It is NaN if the teacher's mean return is not above that of the random policy.
 
         Args:
-            random: Row of the random policy.
-            teacher: Row of the teacher.
+            random_row: Row of the random policy.
+            teacher_row: Row of the teacher.
         """
-        way = teacher.mean_return - random.mean_return
-        return (self.mean_return - random.mean_return) / way if way > 0.0 else math.nan
+        way = teacher_row.mean_return - random_row.mean_return
+        return (self.mean_return - random_row.mean_return) / way if way > 0.0 else math.nan
 
 
 class ScorePlayer:
@@ -155,7 +155,7 @@ class ScorePlayer:
         ]
 
     def play_row(
-        self, case: ScoreCase, seconds: float, bounds: tuple[int, int] = EPISODES
+        self, case: ScoreCase, time_limit_s: float, episode_bounds: tuple[int, int] = EPISODES
     ) -> ScoreRow:
         """Play the episodes of one row of the table until a time limit, and return the results.
 
@@ -163,9 +163,9 @@ class ScorePlayer:
 
         Args:
             case: The row.
-            seconds: Limit of processor time, in seconds.
-            bounds: Minimum number of episodes, which are played even after the time limit, and
-                maximum number.
+            time_limit_s: Limit of processor time, in seconds.
+            episode_bounds: Minimum and maximum number of episodes. The minimum is played even if
+                that exceeds the time limit.
 
         Raises:
             BrokenEnvironmentError: Nearly all episodes failed.
@@ -174,19 +174,25 @@ class ScorePlayer:
         disturber = Disturber(self._channels, protocol.disturbance, SEED)
         begun = time.process_time()
         episodes: list[tuple[float, int]] = []
-        for start in make_evaluation_seeds(SEED, bounds[1]):
+        for start in make_evaluation_seeds(SEED, episode_bounds[1]):
             try:
                 if case.actor == "student":
-                    episodes.append(self._play_student(disturber, start, protocol))
+                    episodes.append(
+                        self._measure_student_return_and_steps(disturber, start, protocol)
+                    )
                 else:
-                    episodes.append(self._play_random_or_teacher(case.actor, disturber, start))
+                    episodes.append(
+                        self._measure_random_or_teacher_return_and_steps(
+                            case.actor, disturber, start
+                        )
+                    )
             except BrokenEnvironmentError as failure:
                 self.failures.count_failure(failure)
                 last = failure
                 continue
             self.failures.reset_consecutive_failures()
-            over = time.process_time() - begun >= seconds
-            if over and len(episodes) >= bounds[0]:
+            over = time.process_time() - begun >= time_limit_s
+            if over and len(episodes) >= episode_bounds[0]:
                 break
         if len(episodes) < MIN_EPISODES:
             raise BrokenEnvironmentError(
@@ -195,7 +201,7 @@ class ScorePlayer:
         returns, steps = zip(*episodes, strict=True)
         return ScoreRow(case.name, returns, float(np.mean(steps)))
 
-    def _play_student(
+    def _measure_student_return_and_steps(
         self, disturber: Disturber, start: EpisodeSeeds, protocol: EvaluationProtocol
     ) -> tuple[float, int]:
         """Play one episode with the student, and return its sum of rewards and number of steps.
@@ -209,7 +215,7 @@ class ScorePlayer:
         result = play_episode(policy, self._env, self._channels, disturber, start, protocol)
         return result.total, result.steps
 
-    def _play_random_or_teacher(
+    def _measure_random_or_teacher_return_and_steps(
         self, actor: str, disturber: Disturber, start: EpisodeSeeds
     ) -> tuple[float, int]:
         """Play one episode with the random policy or the teacher, on channels in nominal order.

@@ -24,7 +24,7 @@ from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.sb3_algorithm import (
     LibraryAlgorithm,
     centre_and_scale_logits,
-    fold_normalisation,
+    fold_normalisation_into_layers,
     make_mlp_model,
 )
 from an_control.learning.teacher.settings import TeacherSettings, make_contender_settings
@@ -89,7 +89,7 @@ class Contender:
         return self.done * self.settings.iteration
 
     @property
-    def noise_kind(self) -> str:
+    def exploration_noise_kind(self) -> str:
         """Return the kind of exploration noise: "smooth" or "independent"."""
         return "smooth" if self.settings.options.get("use_sde") else "independent"
 
@@ -110,7 +110,9 @@ class Contender:
         self.done += 1
         return line
 
-    def export_actor(self, choices: Sequence[int], largest_logit: float) -> tuple[Layers, bool]:
+    def export_actor_layers_and_tanh_flag(
+        self, choices: Sequence[int], largest_logit: float
+    ) -> tuple[Layers, bool]:
         """Return the layers of the actor, which take observations that are not normalised.
 
         Args:
@@ -122,23 +124,25 @@ class Contender:
         Returns:
             The weight and the bias of each layer, and whether a tanh follows the last layer.
         """
-        layers, squashed = self.library.export_actor()
+        layers, squashed = self.library.export_actor_layers_and_tanh_flag()
         if choices:
             layers, squashed = centre_and_scale_logits(layers, choices, largest_logit), True
-        return fold_normalisation(layers, self.library.compute_normalisation()), squashed
+        return fold_normalisation_into_layers(
+            layers, self.library.compute_observation_normalisation()
+        ), squashed
 
-    def record_validation(self, validation: float) -> None:
+    def record_validation_return(self, mean_return: float) -> None:
         """Update the best validation so far, and the step of the newest clear improvement.
 
         Args:
-            validation: Mean return of the validation's episodes.
+            mean_return: Mean return of the validation's episodes.
         """
-        self.best = max(self.best, validation)
+        self.best = max(self.best, mean_return)
         if self._first is None:
-            self._first = self._marked = validation
+            self._first = self._marked = mean_return
         gained = self._marked - self._first
-        if not self.marked_at or validation > self._marked + IMPROVEMENT * gained:
-            self._marked, self.marked_at = validation, self.environment_steps
+        if not self.marked_at or mean_return > self._marked + IMPROVEMENT * gained:
+            self._marked, self.marked_at = mean_return, self.environment_steps
 
     def make_checkpoint(self) -> dict[str, Any]:
         """Return the state from which `restore` continues."""
@@ -270,9 +274,9 @@ class TeacherLearner:
     @property
     def _used_share_of_limits(self) -> float:
         """Return the used share (0..1) of the run's limit of time or steps, the larger of both."""
-        return self._compute_share_of_limits(self._done, self._seconds)
+        return self._compute_share_of_limits_used_by(self._done, self._seconds)
 
-    def _compute_share_of_limits(self, iterations: int, seconds: float) -> float:
+    def _compute_share_of_limits_used_by(self, iterations: int, seconds: float) -> float:
         """Return which share (0..1) of the limit of time or steps some iterations use up.
 
         If the run has both limits, it is the larger share.
@@ -301,7 +305,8 @@ class TeacherLearner:
         limited = limits.steps is not None or limits.minutes is not None
         patient = (
             limited
-            and self._used_share_of_limits - self._compute_share_of_limits(*self._marked) < PATIENCE
+            and self._used_share_of_limits - self._compute_share_of_limits_used_by(*self._marked)
+            < PATIENCE
         )
         if all(one.is_stalled for one in self._contenders) and not patient:
             return f"no better validation since step {self._contenders[0].marked_at}"
@@ -339,7 +344,7 @@ class TeacherLearner:
         self._done += 1
         line["steps"] = self._done * self.settings.iteration
         if self.settings.race:
-            line["noise"] = self._newest.noise_kind
+            line["noise"] = self._newest.exploration_noise_kind
         if self._choices:
             self._largest_logit = self._newest.library.compute_largest_logit(self._choices)
         if self._newest.done % self.settings.validate_every == 0:
@@ -347,7 +352,7 @@ class TeacherLearner:
             line |= self._newest.library.failures.pop_failure_metrics()
             if not math.isnan(validation):
                 line["validation"] = validation
-                self._newest.record_validation(validation)
+                self._newest.record_validation_return(validation)
             if self._newest.marked_at == self._newest.environment_steps:
                 self._marked = self._done, self._seconds
         self._seconds += time.process_time() - begin
@@ -359,7 +364,9 @@ class TeacherLearner:
     def make_checkpoint(self) -> dict[str, Any]:
         """Return the run's checkpoint, from which `restore` continues."""
         return {
-            "contenders": {one.noise_kind: one.make_checkpoint() for one in self._contenders},
+            "contenders": {
+                one.exploration_noise_kind: one.make_checkpoint() for one in self._contenders
+            },
             "done": self._done,
             "seconds": self._seconds,
             "marked": self._marked,
@@ -369,11 +376,11 @@ class TeacherLearner:
     def restore(self, state: dict[str, Any]) -> None:
         """Set the state to a checkpoint that `make_checkpoint` returned."""
         self._close_contenders_except(
-            [one for one in self._contenders if one.noise_kind in state["contenders"]]
+            [one for one in self._contenders if one.exploration_noise_kind in state["contenders"]]
         )
         self._newest = self._contenders[0]
         for one in self._contenders:
-            one.restore(state["contenders"][one.noise_kind])
+            one.restore(state["contenders"][one.exploration_noise_kind])
         self._done, self._seconds = state["done"], state["seconds"]
         # An older run has no such figures: its patience starts here.
         done, seconds = state.get("marked", (self._done, self._seconds))
@@ -389,7 +396,9 @@ class TeacherLearner:
             run: Facts about the run, such as its number of steps, to store in the header of the
                 model file.
         """
-        layers, squashed = self._newest.export_actor(self._choices, self._largest_logit)
+        layers, squashed = self._newest.export_actor_layers_and_tanh_flag(
+            self._choices, self._largest_logit
+        )
         how = f"{self.settings.algorithm.upper()} of stable-baselines3"
         trained = {"how": how, "seed": self.seed, "steps": self._newest.environment_steps, **run}
         return make_mlp_model(layers, "tanh" if squashed else "clip", self._task, trained)
@@ -410,12 +419,12 @@ class TeacherLearner:
         it. Episodes that fail are left out. If all fail, the result is NaN.
         """
         policy = make_policy(self.make_model(), "off")
-        totals = self._play_validation_episodes(policy, self._validations)
+        totals = self._measure_validation_returns(policy, self._validations)
         if totals and np.mean(totals) >= self._newest.best:
-            totals += self._play_validation_episodes(policy, self._confirmations)
+            totals += self._measure_validation_returns(policy, self._confirmations)
         return float(np.mean(totals)) if totals else math.nan
 
-    def _play_validation_episodes(
+    def _measure_validation_returns(
         self, policy: Policy, episodes: Sequence[tuple[int, DisturbanceSettings]]
     ) -> list[float]:
         """Play validation episodes and return the sum of the rewards of each that did not fail.
@@ -429,14 +438,14 @@ class TeacherLearner:
         for seed, fault in episodes:
             policy.reset()
             try:
-                totals.append(self._play_validation_episode(policy, ids, seed, fault))
+                totals.append(self._measure_return_in_episode(policy, ids, seed, fault))
             except BrokenEnvironmentError as failure:
                 failures.count_failure(failure)
             else:
                 failures.reset_consecutive_failures()
         return totals
 
-    def _play_validation_episode(
+    def _measure_return_in_episode(
         self, policy: Policy, ids: tuple[str, ...], seed: int, fault: DisturbanceSettings
     ) -> float:
         """Play one validation episode and return the sum of its rewards.

@@ -48,18 +48,18 @@ class ReplayFile:
         self._path, self._buffer = path, buffer
         self._kept = 0
 
-    def append_new_transitions(self, total: int) -> None:
+    def append_new_transitions(self, total_added: int) -> None:
         """Append to the file the transitions that the buffer has gained since the last call.
 
         Args:
-            total: Number of transitions that were ever added to the buffer.
+            total_added: Number of transitions that were ever added to the buffer.
 
         Raises:
             RunError: The file cannot be written.
         """
-        if total == self._kept:
+        if total_added == self._kept:
             return
-        places = np.arange(self._kept, total) % self._buffer.buffer_size
+        places = np.arange(self._kept, total_added) % self._buffer.buffer_size
         rows = [getattr(self._buffer, part)[places].reshape(len(places), -1) for part in PARTS]
         records = np.concatenate(rows, axis=1, dtype=np.float32)
         try:
@@ -70,13 +70,14 @@ class ReplayFile:
                 file.write(records.tobytes())
         except OSError as error:
             raise RunError(f"{self._path}: {error.strerror}") from error
-        self._kept = total
+        self._kept = total_added
 
-    def load_transitions_into_buffer(self, total: int) -> None:
+    def load_transitions_into_buffer(self, total_added: int) -> None:
         """Fill the buffer from the file with the transitions of a checkpoint.
 
         Args:
-            total: Number of transitions that had ever been added to the buffer at the checkpoint.
+            total_added: Number of transitions that had been added to the buffer before the
+                checkpoint, including those that were overwritten since.
 
         Raises:
             RunError: The file cannot be read, or has fewer records than the checkpoint says.
@@ -84,24 +85,24 @@ class ReplayFile:
         buffer = self._buffer
         widths = [int(np.prod(getattr(buffer, part).shape[1:])) for part in PARTS]
         width, size = sum(widths), buffer.buffer_size
-        first = max(0, total - size)
+        first = max(0, total_added - size)
         try:
             numbers = np.fromfile(
-                self._path, "<f4", (total - first) * width, offset=first * width * 4
+                self._path, "<f4", (total_added - first) * width, offset=first * width * 4
             )
         except OSError as error:
             raise RunError(f"{self._path}: {error.strerror}") from error
-        if len(numbers) != (total - first) * width:
+        if len(numbers) != (total_added - first) * width:
             raise RunError(
                 f"{self._path}: is shorter than the checkpoint says; start the run again"
             )
         columns = np.split(numbers.reshape(-1, width), np.cumsum(widths)[:-1], axis=1)
-        places = np.arange(first, total) % size
+        places = np.arange(first, total_added) % size
         for part, column in zip(PARTS, columns, strict=True):
             array = getattr(buffer, part)
             array[places] = column.reshape(len(places), *array.shape[1:])
-        buffer.pos, buffer.full = total % size, total >= size
-        self._kept = total
+        buffer.pos, buffer.full = total_added % size, total_added >= size
+        self._kept = total_added
 
 
 class Normalisation(NamedTuple):
@@ -149,7 +150,7 @@ def list_actor_layers(policy: Any) -> Sequence[nn.Linear]:
     return [part for part in parts if isinstance(part, nn.Linear)]
 
 
-def fold_normalisation(layers: Layers, normalisation: Normalisation) -> Layers:
+def fold_normalisation_into_layers(layers: Layers, normalisation: Normalisation) -> Layers:
     """Return layers that take observations directly and include their normalisation.
 
     For an observation they return what `layers` return for the normalised observation.
@@ -184,23 +185,24 @@ def compute_mean_logits_of_groups(logits: np.ndarray, choices: Sequence[int]) ->
     return np.concatenate(parts)
 
 
-def centre_and_scale_logits(layers: Layers, choices: Sequence[int], largest: float) -> Layers:
-    """Change the last layer so that the logits lie between -1 and 1, but choose the same options.
+def centre_and_scale_logits(layers: Layers, choices: Sequence[int], largest_logit: float) -> Layers:
+    """Return layers whose logits lie between -1 and 1, but choose the same options.
 
-    The mean of the logits of a group is subtracted from each of them, and all logits are divided by
-    `largest`.
+    Only the last layer is changed. The mean of the logits of a group is subtracted from each of
+    them, and all logits are divided by `largest_logit`.
 
     Args:
         layers: Pairs of weight and bias, one for each layer; the last one computes the logits.
         choices: Number of options of each group of discrete actions.
-        largest: Largest absolute value of a logit, after the mean of its group was subtracted.
+        largest_logit: Largest absolute value of a logit, after the mean of its group was
+            subtracted.
     """
     *hidden, (weight, bias) = layers
     weight, bias = (
         weight - compute_mean_logits_of_groups(weight, choices),
         bias - compute_mean_logits_of_groups(bias, choices),
     )
-    return (*hidden, (weight / largest, bias / largest))
+    return (*hidden, (weight / largest_logit, bias / largest_logit))
 
 
 def make_mlp_model(layers: Layers, output: Output, task: Task, trained: dict[str, Any]) -> Model:
@@ -288,14 +290,14 @@ class LibraryAlgorithm:
         )
         self._algorithm = _make_algorithm(self._vectorised, settings, seed)
         self._algorithm.set_logger(Logger(folder=None, output_formats=[]))
-        self._random = _get_random_state()
+        self._random = _get_global_random_states()
         """State of the global random generators of torch and numpy. Each algorithm keeps a state of
         its own, because the library draws from these generators."""
         self._replay = None
         if settings.algorithm != "ppo":
             self._replay = ReplayFile(folder / REPLAY, self._algorithm.replay_buffer)
         self._squashed = settings.algorithm != "ppo" or (
-            start is not None and start.output == "tanh"
+            start is not None and start.output_function == "tanh"
         )
         if start is not None:
             self._copy_start_network_into_actor(start)
@@ -308,9 +310,9 @@ class LibraryAlgorithm:
     def train_iteration(self) -> dict[str, Any]:
         """Train for one iteration and return the metrics of the iteration, by name."""
         algorithm = self._algorithm
-        _set_random_state(self._random)
+        _set_global_random_states(self._random)
         algorithm.learn(self._settings.iteration, log_interval=None, reset_num_timesteps=False)
-        self._random = _get_random_state()
+        self._random = _get_global_random_states()
         known = algorithm.logger.name_to_value
         line = {name: float(known[f"train/{name}"]) for name in FIGURES if f"train/{name}" in known}
         returns = [total for one in self._episodes for total in one.returns]
@@ -335,11 +337,11 @@ class LibraryAlgorithm:
             for parameter in (policy.log_std, *own):
                 parameter.requires_grad_(not frozen)
 
-    def export_actor(self) -> tuple[Layers, bool]:
+    def export_actor_layers_and_tanh_flag(self) -> tuple[Layers, bool]:
         """Return weight and bias of each actor layer, and whether a tanh follows the last one."""
         return export_actor_layers(self._algorithm), self._squashed
 
-    def compute_normalisation(self) -> Normalisation:
+    def compute_observation_normalisation(self) -> Normalisation:
         """Return the normalisation of the actor's inputs that training has used.
 
         A channel that hardly varied in training gets sd = inf, so that it is ignored. The reason is
@@ -435,13 +437,17 @@ class LibraryAlgorithm:
                 part.bias.copy_(torch.from_numpy(bias))
 
 
-def _get_random_state() -> dict[str, Any]:
+def _get_global_random_states() -> dict[str, Any]:
     """Return the states of the global random generators of torch and numpy."""
     return {"torch": torch.get_rng_state().numpy(), "numpy": np.random.get_state()}
 
 
-def _set_random_state(state: dict[str, Any]) -> None:
-    """Set the global generators of torch and numpy to a state that `_get_random_state` returned."""
+def _set_global_random_states(state: dict[str, Any]) -> None:
+    """Set the global generators of torch and numpy to the states in a dict.
+
+    Args:
+        state: The dict, as `_get_global_random_states` returned it.
+    """
     torch.set_rng_state(torch.from_numpy(state["torch"]))
     np.random.set_state(tuple(state["numpy"]))
 

@@ -139,7 +139,7 @@ def choose_teacher_settings(
         ValueError: The algorithm cannot learn discrete actions, or cannot continue a network.
     """
     settings = DEFAULTS["ppo" if algorithm == "auto" else algorithm]
-    options = _remove_smooth_noise(settings)
+    options = _get_options_without_smooth_noise(settings)
     if list_choice_sizes(env):
         if settings.algorithm != "ppo":
             raise ValueError(f"algorithm {algorithm!r}: discrete actions need ppo")
@@ -148,7 +148,7 @@ def choose_teacher_settings(
         return settings
     if settings.algorithm != "ppo":
         raise ValueError(f"algorithm {algorithm!r}: only ppo can continue a network")
-    calm = start.output == "tanh"
+    calm = start.output_function == "tanh"
     options |= {"batch_size": 1024, "n_epochs": 8}
     if calm:
         options |= {"batch_size": 4096, "target_kl": 0.015}
@@ -160,7 +160,7 @@ def choose_teacher_settings(
         hidden=tuple(len(bias) for _, bias in start.layers[:-1]),
         rate=1e-4 if calm else settings.rate,
         warm_up=WARM_UP,
-        noise=START_NOISE[start.output],
+        noise=START_NOISE[start.output_function],
         race=0.0,
         decay=4_000_000,
         options=options,
@@ -180,11 +180,11 @@ def make_contender_settings(settings: TeacherSettings) -> list[TeacherSettings]:
     """
     if not settings.race:
         return [settings]
-    options = _remove_smooth_noise(settings)
+    options = _get_options_without_smooth_noise(settings)
     return [settings, replace(settings, noise=INDEPENDENT_NOISE, options=options)]
 
 
-def _remove_smooth_noise(settings: TeacherSettings) -> dict[str, Any]:
+def _get_options_without_smooth_noise(settings: TeacherSettings) -> dict[str, Any]:
     """Return the `options` of the settings without those that make the exploration noise smooth."""
     return {name: value for name, value in settings.options.items() if name not in SMOOTH}
 

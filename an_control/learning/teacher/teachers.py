@@ -65,18 +65,18 @@ def hash_model(model: Model | None, *labels: str) -> str | None:
     return hash_arrays((model.arrays[name] for name in sorted(model.arrays)), *labels)
 
 
-def select_run_hashes(folder: Path, **digests: str | None) -> dict[str, str]:
-    """Return those of the given hashes that belong into the settings of a run, by name.
+def select_run_hashes(folder: Path, **hashes: str | None) -> dict[str, str]:
+    """Select the hashes to store in the settings of a run, and return them by name.
 
-    They are all hashes for a new run. If the folder holds a run of an older version, whose settings
-    lack some of the hashes, these are left out, so that the settings equal the stored ones and the
-    run can be continued.
+    A new run stores all of them. A run that an older version of this program began stores only
+    some. If the folder holds such a run, the other hashes are left out. The settings then equal the
+    stored ones, so that the run can be continued.
 
     Args:
         folder: The run's folder.
-        digests: Hashes of models that the run uses, by name. A hash that is None is left out.
+        hashes: Hashes of models that the run uses, by name. A hash that is None is left out.
     """
-    known = {name: value for name, value in digests.items() if value is not None}
+    known = {name: value for name, value in hashes.items() if value is not None}
     if not (folder / CHECKPOINT).exists():
         return known
     try:
@@ -115,7 +115,7 @@ class Teacher(Protocol):
         """
 
     @property
-    def output(self) -> Output:
+    def output_function(self) -> Output:
         """Return the name of the function that is applied to the output of the last layer."""
 
     @property
@@ -135,24 +135,24 @@ class NetworkTeacher:
 
     Args:
         layers: Weight (out, in) and bias (out,) of each layer.
-        output: Name of the function that is applied to the output of the last layer.
+        output_function: Name of the function that is applied to the output of the last layer.
         units: Offsets and scales by which the readings that the network takes are normalised.
     """
 
     def __init__(
         self,
         layers: Sequence[tuple[np.ndarray, np.ndarray]],
-        output: Output = "clip",
+        output_function: Output = "clip",
         units: Units = UNSCALED,
     ) -> None:
-        self.output: Output = output
+        self.output_function: Output = output_function
         self.units = units
         self.layers: Layers | None = tuple(
             (np.asarray(weight, np.float64), np.asarray(bias, np.float64))
             for weight, bias in layers
         )
         self.digest: str | None = hash_arrays(
-            (part for pair in self.layers for part in pair), output
+            (part for pair in self.layers for part in pair), output_function
         )
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
@@ -163,7 +163,7 @@ class NetworkTeacher:
         for hidden_weight, hidden_bias in hidden:
             x = np.maximum(hidden_weight @ x + hidden_bias, 0.0)
         x = weight @ x + bias
-        x = np.tanh(x) if self.output == "tanh" else np.clip(x, -1.0, 1.0)
+        x = np.tanh(x) if self.output_function == "tanh" else np.clip(x, -1.0, 1.0)
         return x.astype(np.float32)
 
 
@@ -178,7 +178,7 @@ class FunctionTeacher:
     """
 
     layers: Layers | None = None
-    output: Output = "clip"
+    output_function: Output = "clip"
 
     def __init__(
         self,
@@ -205,7 +205,11 @@ class ChoiceTeacher:
 
     def __init__(self, teacher: Teacher, choices: Sequence[int]) -> None:
         self._teacher, self._choices = teacher, choices
-        self.layers, self.output, self.digest = teacher.layers, teacher.output, teacher.digest
+        self.layers, self.output_function, self.digest = (
+            teacher.layers,
+            teacher.output_function,
+            teacher.digest,
+        )
         self.units = teacher.units
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
@@ -236,7 +240,7 @@ def convert_teacher_units(teacher: Teacher, units: Units) -> Teacher:
     scale = np.array(own.scale or ones) / np.array(units.scale or ones)
     offset = np.array(own.offset or zeros) - scale * np.array(units.offset or zeros)
     network = NetworkTeacher(
-        [(weight * scale, bias + weight @ offset), *others], teacher.output, units
+        [(weight * scale, bias + weight @ offset), *others], teacher.output_function, units
     )
     network.digest = teacher.digest
     return network
@@ -246,12 +250,12 @@ ALGORITHMS = ("a2c", "ddpg", "ppo", "sac", "td3")
 """Algorithms of stable-baselines3 that support continuous actions (the gymnasium space Box)."""
 
 
-def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
+def read_teacher(teacher_option: str, env: gymnasium.Env[Any, Any]) -> Teacher:
     """Read the teacher that a text on the command line names.
 
     Args:
-        text: The model file of an MLP policy, an ONNX file of a network that keeps no state,
-            ``ALGORITHM:FILE.zip`` of stable-baselines3, or ``python:MODULE:FUNCTION`` for a
+        teacher_option: The model file of an MLP policy, an ONNX file of a network that keeps no
+            state, ``ALGORITHM:FILE.zip`` of stable-baselines3, or ``python:MODULE:FUNCTION`` for a
             function from an observation (N,) to an action (A,).
         env: The environment in which the teacher acts.
 
@@ -259,22 +263,22 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
         ValueError: The text names no teacher, or a teacher with other readings or actuators than
             the environment.
     """
-    algorithm, colon, path = text.partition(":")
+    algorithm, colon, path = teacher_option.partition(":")
     if algorithm == "python":
-        return _import_teacher_function(text, path, env)
+        return _import_teacher_function(teacher_option, path, env)
     if colon and algorithm in ALGORITHMS:
         return _load_stable_baselines_teacher(algorithm, Path(path), env)
-    if is_onnx(text):
-        return _load_onnx_teacher(text, env)
-    if not text.endswith(".safetensors"):
+    if is_onnx(teacher_option):
+        return _load_onnx_teacher(teacher_option, env)
+    if not teacher_option.endswith(".safetensors"):
         raise ValueError(
-            f"teacher {text!r}: must be a .safetensors or .onnx file, ALGORITHM:FILE.zip with an"
-            f" algorithm of {', '.join(ALGORITHMS)}, or python:MODULE:FUNCTION"
+            f"teacher {teacher_option!r}: must be a .safetensors or .onnx file, ALGORITHM:FILE.zip"
+            f" with an algorithm of {', '.join(ALGORITHMS)}, or python:MODULE:FUNCTION"
         )
-    model = read_model(Path(text))
+    model = read_model(Path(teacher_option))
     if not isinstance(model.sizes, MlpSizes):
-        raise ValueError(f"teacher {text}: must be an MLP policy, not {model.kind}")
-    _check_teacher_fits(text, env, (model.sizes.channels,), (model.sizes.actions,))
+        raise ValueError(f"teacher {teacher_option}: must be an MLP policy, not {model.kind}")
+    _check_teacher_fits(teacher_option, env, (model.sizes.channels,), (model.sizes.actions,))
     if model.sizes.activation == "relu":
         layers = get_head_layers(model.arrays, len(model.sizes.head) + 1)
         return NetworkTeacher(layers, model.sizes.output, Units.from_task(model.task))
@@ -287,27 +291,27 @@ def read_teacher(text: str, env: gymnasium.Env[Any, Any]) -> Teacher:
     )
 
 
-def _load_onnx_teacher(text: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
+def _load_onnx_teacher(path: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
     """Read an ONNX file, a network of another tool, as a teacher.
 
     Args:
-        text: Path of the file.
+        path: Path of the file.
         env: The environment in which the teacher acts.
 
     Raises:
         ValueError: The network keeps a state, or has other readings or actuators than the
             environment.
     """
-    model = read_model(Path(text), monitor=False)
+    model = read_model(Path(path), monitor=False)
     network = model.network
     assert network is not None
     layout = network.layout
     if network.states or layout.history.length > 1 or layout.has_computed_terms:
         raise ValueError(
-            f"teacher {text}: reads states, a history, the previous action or a phase; a teacher"
+            f"teacher {path}: reads states, a history, the previous action or a phase; a teacher"
             " must act on one observation alone"
         )
-    _check_teacher_fits(text, env, (len(layout.channels),), (network.action.size,))
+    _check_teacher_fits(path, env, (len(layout.channels),), (network.action.size,))
     policy = make_policy(model, "off")
     channels = describe_task(env, "", "").channels
     ids = channels if set(channels) == set(policy.nominal_ids) else policy.nominal_ids
@@ -317,12 +321,12 @@ def _load_onnx_teacher(text: str, env: gymnasium.Env[Any, Any]) -> FunctionTeach
 
 
 def _import_teacher_function(
-    text: str, module_and_name: str, env: gymnasium.Env[Any, Any]
+    teacher_option: str, module_and_name: str, env: gymnasium.Env[Any, Any]
 ) -> FunctionTeacher:
     """Import a function as a teacher, and try it on the first observation of the environment.
 
     Args:
-        text: Text with which the user named the teacher, for the texts of errors.
+        teacher_option: Text with which the user named the teacher, for the texts of errors.
         module_and_name: "MODULE:FUNCTION".
         env: The environment in which the teacher acts.
 
@@ -335,13 +339,13 @@ def _import_teacher_function(
         function = getattr(import_module(module), name)
         action = np.asarray(function(observation), np.float32)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"teacher {text}: {error}") from error
+        raise ValueError(f"teacher {teacher_option}: {error}") from error
     except Exception as error:  # any error of the user's function
-        raise ValueError(f"teacher {text}: {type(error).__name__}: {error}") from error
+        raise ValueError(f"teacher {teacher_option}: {type(error).__name__}: {error}") from error
     if action.shape != env.action_space.shape:
         raise ValueError(
-            f"teacher {text}: returns an action of shape {action.shape}, but the environment takes"
-            f" {env.action_space.shape}"
+            f"teacher {teacher_option}: returns an action of shape {action.shape}, but the"
+            f" environment takes {env.action_space.shape}"
         )
     return FunctionTeacher(function)
 

@@ -46,10 +46,11 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Gymnasium wrapper that plays disturbed episodes for a reinforcement learning library.
 
     At random steps a burst begins, in which the environment receives random or zero actions for 3
-    to 19 steps. From it the policy learns to recover from states into which a student gets that is
-    still learning. The library must not learn the actions of the burst themselves. For the library
-    the episode is therefore truncated at the start of the burst, and another episode starts at its
-    end. A stop of the robot, which is one of the possible disturbances, is treated in the same way.
+    to 19 steps. A burst leads to states like those into which a student gets while it still learns,
+    so that the policy learns to recover from them. The library must not learn the actions of the
+    burst themselves. For the library the episode is therefore truncated at the start of the burst,
+    and another episode starts at its end. A stop of the robot, which is one of the possible
+    disturbances, is treated in the same way.
 
     The library observes the readings that arrived. A missing reading of a channel is replaced by
     the last reading that this channel had before. While messages are lost, the previous action is
@@ -60,7 +61,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     Args:
         env: The environment.
-        burst: Probability per step that a burst begins.
+        burst_probability: Probability per step that a burst begins.
         seed: Seed of all random numbers.
         faults: Probability of each disturbance, of which an episode has at most one.
         failures: Counter of the episodes that fail; None for a new counter.
@@ -73,7 +74,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(
         self,
         env: gymnasium.Env[Any, Any],
-        burst: float,
+        burst_probability: float,
         seed: int,
         faults: Mapping[Fault, float] = NO_FAULTS,
         failures: FailureCounter | None = None,
@@ -87,7 +88,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._choices = list_choice_sizes(env)
         if self._choices:
             self.action_space = _make_discrete_action_space(self._choices)
-        self._burst = burst
+        self._burst = burst_probability
         self._rng = np.random.default_rng(seed)
         self._burst_begins = self._stop_begins = self._failed = False
         self._start_random_episode()
@@ -138,7 +139,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             episode was truncated, and an empty dict as `info`.
         """
         try:
-            reward = self._send_action(
+            reward = self._send_action_and_sum_rewards(
                 encode_choices_as_numbers(self._choices, action) if self._choices else action
             )
         except BrokenEnvironmentError as failure:
@@ -174,14 +175,21 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         try:
             self._start_episode(int(state["seed"]), DisturbanceSettings.parse(state["fault"]))
             for action in state["played"]:
-                self._send_action(action)
+                self._send_action_and_sum_rewards(action)
         except BrokenEnvironmentError as failure:  # the environment does not repeat its episode
             self._mark_episode_as_failed(failure)
         self.returns.clear()
         self._rng.bit_generator.state = state["rng"]
 
     def _mark_episode_as_failed(self, failure: BrokenEnvironmentError) -> None:
-        """Count a failed episode, and mark it so that the next `reset` starts another one."""
+        """Count a failed episode, and mark it so that the next `reset` starts another one.
+
+        Args:
+            failure: Why the episode failed.
+
+        Raises:
+            BrokenEnvironmentError: Too many episodes failed in a row.
+        """
         self._failures.count_failure(failure)
         self._failed = True
 
@@ -226,7 +234,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._episode.observation if self._tick is None else self._tick.values
         )
 
-    def _send_action(self, action: np.ndarray) -> float:
+    def _send_action_and_sum_rewards(self, action: np.ndarray) -> float:
         """Send an action, and repeat it in each step until a message with readings arrives.
 
         Args:
@@ -253,7 +261,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         While it is stopped the robot gets the safe command, whatever action is sent.
         """
         while self._is_robot_stopped and not self._episode.done:
-            self._send_action(np.zeros(self._actions, np.float32))
+            self._send_action_and_sum_rewards(np.zeros(self._actions, np.float32))
 
     def _play_action_burst(self) -> None:
         """Send random or zero actions for 3 to 19 steps."""
@@ -262,7 +270,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
             if self._episode.done:
                 return
             noise = strength * self._rng.standard_normal(self._actions)
-            self._send_action(np.clip(noise, -1.0, 1.0))
+            self._send_action_and_sum_rewards(np.clip(noise, -1.0, 1.0))
 
 
 def _make_discrete_action_space(choices: tuple[int, ...]) -> gymnasium.Space[Any]:

@@ -22,8 +22,8 @@ from an_control.disturbance import draw_present_mask
 from an_control.learning.dagger.image_patches.episodes import (
     PatchEpisode,
     draw_background,
-    draw_seen_frame_indices,
-    replace_grass,
+    draw_seen_frame_and_action_step_indices,
+    replace_grass_in_place,
 )
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
 from an_control.policy.set_transformer import NORM_EPSILON
@@ -33,10 +33,10 @@ from an_control.policy.vision.patch_attention import WHITE
 class CompressedViews(NamedTuple):
     """Camera views of B steps, each compressed to K image patches.
 
-    The function `compress_still_patches` puts the mean of all patches that do not change between
-    frames into patch 0. The attention would give all these patches equal keys and equal weights, so
-    that their mean leads to the same attention message and the same gradients. The function
-    `compress_equal_patches` leaves patch 0 empty.
+    The function `compress_unchanging_patches` replaces all patches that do not change between
+    frames by their mean, patch 0. The attention would give all these patches equal keys and equal
+    weights, so that their mean leads to the same attention message and the same gradients. The
+    function `merge_equal_patches` leaves patch 0 empty.
 
     Attributes:
         patches: The patches (B, K, f, p, p) uint8 of f frames with p * p pixels. The pixels of
@@ -144,7 +144,9 @@ class PatchBatches:
             counts.append(at <= last)
             row.step += settings.piece
         missing = np.repeat([row.missing for row in rows], settings.piece, axis=0)
-        shown_as = compress_equal_patches if student.attention == "pma" else compress_still_patches
+        shown_as = (
+            merge_equal_patches if student.attention == "pma" else compress_unchanging_patches
+        )
         seen = shown_as(
             np.concatenate(views), student.patch, missing, settings.max_moving, self._rng
         )
@@ -166,7 +168,8 @@ class PatchBatches:
 
         Args:
             row_number: Index of the row in the batch. Odd rows draw from the newest episodes only.
-            previous_row: The row's replay of its previous episode; None for its first episode.
+            previous_row: The row's replay of its previous episode; None for its first episode. For
+                a student with a memory, only the first episode starts at a random step.
         """
         settings, rng = self._settings, self._rng
         newest = settings.newest if row_number % 2 else len(self._episodes)
@@ -175,8 +178,12 @@ class PatchBatches:
         patch = settings.student.patch
         at_start = previous_row is not None and settings.student.memory > 0
         drawn, stack = settings.draw_disturbance(rng), settings.student.stack
-        seen, acted = draw_seen_frame_indices(
-            len(episode.frames), stack, drawn, rng, repeats=settings.acts_on_repeated_frames
+        seen, acted = draw_seen_frame_and_action_step_indices(
+            len(episode.frames),
+            stack,
+            drawn,
+            rng,
+            acts_on_repeated_frames=settings.acts_on_repeated_frames,
         )
         patches = (height // patch) * (width // patch)
         return PatchRow(
@@ -190,17 +197,21 @@ class PatchBatches:
         )
 
     def _mirror_and_replace_grass(self, row: PatchRow, views: np.ndarray) -> np.ndarray:
-        """Return camera views (T, f, H, W), mirrored or with grass replaced if the row says so."""
+        """Return camera views (T, f, H, W) as a row shows them to the student.
+
+        Depending on the row, left and right are exchanged, or a picture replaces the grass, or
+        both.
+        """
         if row.mirrored:
             views = np.ascontiguousarray(views[..., ::-1])
         if row.picture is not None:
-            replace_grass(views, row.picture)
+            replace_grass_in_place(views, row.picture)
         return views
 
     def _mirror_actions(self, row: PatchRow, actions: np.ndarray) -> np.ndarray:
-        """Return actions (T, A) that fit the views of a row, which may be mirrored.
+        """Return actions (T, A) that fit the views of a row.
 
-        If they are, the actions that steer left or right are returned with the opposite sign.
+        If the views are mirrored, the actions that steer left or right get the opposite sign.
         """
         signs = np.ones(actions.shape[-1], np.float32)
         if row.mirrored:
@@ -208,7 +219,7 @@ class PatchBatches:
         return actions * signs
 
 
-def compress_still_patches(
+def compress_unchanging_patches(
     views: np.ndarray,
     patch_side: int,
     missing: np.ndarray,
@@ -235,7 +246,9 @@ def compress_still_patches(
     changed = (views[:, 1:] != views[:, :1]).any(axis=1)
     moving = changed.reshape(batch, rows, patch_side, columns, patch_side).any(axis=(2, 4))
     moving = moving.reshape(batch, -1)
-    still, number = _average_normalised_patches(views[:, -1], patch_side, ~moving & ~missing)
+    still, number = _average_and_count_normalised_patches(
+        views[:, -1], patch_side, ~moving & ~missing
+    )
     moving &= ~missing
     max_patches = min(max_patches, int(moving.sum(axis=1).max()))
     order = np.argsort(np.where(moving, rng.random(moving.shape), 2.0), axis=1)[:, :max_patches]
@@ -250,7 +263,7 @@ def compress_still_patches(
     return CompressedViews(chosen, still, counts)
 
 
-def compress_equal_patches(
+def merge_equal_patches(
     views: np.ndarray,
     patch_side: int,
     missing: np.ndarray,
@@ -296,7 +309,7 @@ def compress_equal_patches(
     return CompressedViews(chosen_patches, np.zeros((batch, patch_side**2), np.float32), counts)
 
 
-def _average_normalised_patches(
+def _average_and_count_normalised_patches(
     frames: np.ndarray, patch_side: int, chosen: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return for each frame the mean of the chosen patches, after layer normalisation of each.

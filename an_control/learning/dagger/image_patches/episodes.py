@@ -56,7 +56,7 @@ def draw_background(side: int, rng: np.random.Generator) -> np.ndarray:
     return np.asarray(np.clip(shades, 0.0, 255.0)).astype(np.uint8)
 
 
-def _draw_coarse_shades(rng: np.random.Generator) -> np.ndarray:
+def _draw_coarse_shade_grid(rng: np.random.Generator) -> np.ndarray:
     """Draw a coarse array (rows, columns) of shades, each from a standard normal distribution.
 
     The numbers of rows and of columns are random too, from 2 to 32 (log-uniform).
@@ -67,12 +67,12 @@ def _draw_coarse_shades(rng: np.random.Generator) -> np.ndarray:
 
 def _draw_blots(side: int, rng: np.random.Generator) -> np.ndarray:
     """Draw a random pattern (side, side) of smooth blots, as shades around 0."""
-    return cv2.resize(_draw_coarse_shades(rng), (side, side), interpolation=cv2.INTER_CUBIC)
+    return cv2.resize(_draw_coarse_shade_grid(rng), (side, side), interpolation=cv2.INTER_CUBIC)
 
 
 def _draw_blocks(side: int, rng: np.random.Generator) -> np.ndarray:
     """Draw a random pattern (side, side) of rectangular blocks of one shade each, around 0."""
-    return cv2.resize(_draw_coarse_shades(rng), (side, side), interpolation=cv2.INTER_NEAREST)
+    return cv2.resize(_draw_coarse_shade_grid(rng), (side, side), interpolation=cv2.INTER_NEAREST)
 
 
 def _draw_stripes(side: int, rng: np.random.Generator) -> np.ndarray:
@@ -97,7 +97,7 @@ def _draw_straight_edges(side: int, rng: np.random.Generator) -> np.ndarray:
     return shades
 
 
-def replace_grass(view: np.ndarray, picture: np.ndarray) -> None:
+def replace_grass_in_place(view: np.ndarray, picture: np.ndarray) -> None:
     """Replace CarRacing's grass by a picture, in place.
 
     Every frame gets the picture at the same place.
@@ -134,9 +134,9 @@ def record_episode(
     teacher: StateTeacher,
     policy: Policy | None,
     settings: PatchDaggerSettings,
-    noise: float,
+    noise_strength: float,
     rng: np.random.Generator,
-    steps: int,
+    max_steps: int,
 ) -> PatchEpisode:
     """Record one episode, with the teacher's action as the label of each step.
 
@@ -145,27 +145,28 @@ def record_episode(
 
     Args:
         env: The environment.
-        teacher: Labels every step, drives while the policy is off the road, and ends hopeless
-            episodes.
-        policy: Drives the episode; None to let the teacher drive.
+        teacher: Labels every step, drives while the policy is off the road or stuck, and ends the
+            episode after it has had to drive for too long.
+        policy: Drives the rest of the episode; None to let the teacher drive all of it.
         settings: The recipe, the settings of the run.
-        noise: Strength of the random walk that is added to the first number of every action.
+        noise_strength: Factor of the random walk that is added to the first number of every
+            action.
         rng: Source of all random numbers of the episode.
-        steps: Maximum number of steps.
+        max_steps: Maximum number of steps.
     """
     inner = env.unwrapped
     assert isinstance(inner, HasChannels) and isinstance(inner, HasFrames)
     ids = channels = tuple(inner.channels)
     drawn, seed = settings.draw_disturbance(rng), int(rng.integers(2**31))
     delivery = DisturbedPatches(Disturber(channels, drawn, seed)) if drawn.is_active else None
-    episode = LiveEpisode(env, int(rng.integers(*TRAINING_SEEDS)), limit=steps)
+    episode = LiveEpisode(env, int(rng.integers(*TRAINING_SEEDS)), limit=max_steps)
     teacher.start_episode()
     if policy is not None:
         policy.reset()
     policy_acts, picture = True, None
     if rng.random() < settings.backgrounds:
         picture = draw_background(inner.frames.shape[-1], rng)
-    begin = int(rng.integers(steps)) if rng.random() < settings.led else 0
+    begin = int(rng.integers(max_steps)) if rng.random() < settings.led else 0
     frames: list[np.ndarray] = []
     labels: list[np.ndarray] = []
     actions: list[np.ndarray] = []
@@ -179,7 +180,7 @@ def record_episode(
             patches = tick.values
             if picture is not None:
                 view = inner.frames.copy()
-                replace_grass(view, picture)
+                replace_grass_in_place(view, picture)
                 patches = cut_patches(view, settings.student.patch)
             if delivery is not None:
                 patches, ids = delivery.disturb(patches, channels)
@@ -189,7 +190,7 @@ def record_episode(
                 helped += 1
             else:
                 action = own
-        walk = 0.9 * walk + 0.15 * noise * rng.standard_normal()
+        walk = 0.9 * walk + 0.15 * noise_strength * rng.standard_normal()
         action[0] = np.clip(action[0] + walk, -1.0, 1.0)
         actions.append(action)
         if policy is not None:
@@ -204,7 +205,7 @@ def record_episode(
 CHANNEL = make_placeholder_ids(1)
 
 
-def compute_undisturbed_frame_indices(steps: int, stack: int) -> np.ndarray:
+def compute_seen_frame_indices_if_undisturbed(steps: int, stack: int) -> np.ndarray:
     """Return the indices of the frames that a student sees at each step without disturbances.
 
     Args:
@@ -218,13 +219,13 @@ def compute_undisturbed_frame_indices(steps: int, stack: int) -> np.ndarray:
     return np.maximum(np.arange(steps)[:, None] - np.arange(stack)[::-1], 0)
 
 
-def draw_seen_frame_indices(
+def draw_seen_frame_and_action_step_indices(
     steps: int,
     stack: int,
     disturbance: DisturbanceSettings,
     rng: np.random.Generator,
     *,
-    repeats: bool,
+    acts_on_repeated_frames: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw which frames of a disturbed episode the student sees, and at which steps it acts.
 
@@ -236,14 +237,14 @@ def draw_seen_frame_indices(
         stack: Number f of frames that the student sees at once.
         disturbance: The settings of the disturbances.
         rng: Source of all random numbers.
-        repeats: Whether the student also acts on frames that it has seen already. Otherwise it acts
-            only when a frame arrives.
+        acts_on_repeated_frames: Whether the student also acts on frames that it has seen already.
+            Otherwise it acts only when a frame arrives.
 
     Returns:
         Indices (K, f) of the frames seen at each of the K steps at which the student acts, and
         indices (K,) of these steps.
     """
-    frames = compute_undisturbed_frame_indices(steps, stack)
+    frames = compute_seen_frame_indices_if_undisturbed(steps, stack)
     disturbing = make_disturber(1, replace(disturbance, missing=NO_DISTURBANCE.missing), rng)
     if disturbing is None:
         return frames, np.arange(steps)
@@ -251,7 +252,7 @@ def draw_seen_frame_indices(
     seen, acted = [], []
     for step, numbers in enumerate(frames):
         shown, _ = delivery.disturb(numbers.reshape(1, stack, 1, 1), CHANNEL)
-        if repeats or delivery.has_message_arrived:
+        if acts_on_repeated_frames or delivery.has_message_arrived:
             seen.append(shown.reshape(stack))
             acted.append(step)
     return np.array(seen), np.array(acted)

@@ -47,11 +47,11 @@ def make_student(settings: PatchDaggerSettings, seed: int) -> VisionStudent:
     return student
 
 
-def update_student(
+def train_student_on_batch(
     student: VisionStudent,
     optimiser: torch.optim.Optimizer,
     batch: PatchBatch,
-    units: Tensor,
+    memory_state: Tensor,
     settings: PatchDaggerSettings,
 ) -> tuple[float, Tensor]:
     """Make one gradient update of a student on a batch.
@@ -60,8 +60,8 @@ def update_student(
         student: The student, which is updated in place.
         optimiser: Optimiser of the student's parameters.
         batch: T steps of B rows.
-        units: State (B, H) of the student's memory (a GRU) in each row before the batch. Gradients
-            do not reach back into earlier batches.
+        memory_state: State (B, H) of the student's memory (a GRU) in each row before the batch.
+            Gradients do not reach back into earlier batches.
         settings: Kind of the actions, and weights of the loss.
 
     Returns:
@@ -71,17 +71,19 @@ def update_student(
     patches, still, numbers, previous, labels, counts, begins = (
         torch.from_numpy(part).to(device) for part in (*batch.seen, *batch[1:])
     )
-    units = units * ~begins[:, None]
+    memory_state = memory_state * ~begins[:, None]
     common = previous.new_zeros(len(patches), settings.student.actions)
-    message = student.compute_attention_message(patches, common, patch_counts=numbers, still=still)
+    message = student.compute_attention_message(
+        patches, common, patch_counts=numbers, mean_still_patch=still
+    )
     message = message.unflatten(0, labels.shape[:2])
-    scores, units = student.run_convolving_head(message, previous, units)
+    scores, memory_state = student.run_convolving_head(message, previous, memory_state)
     loss = _compute_loss(scores[counts], labels[counts], settings)
     optimiser.zero_grad()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(student.parameters(), 1.0)
     optimiser.step()
-    return loss.item(), units.detach()
+    return loss.item(), memory_state.detach()
 
 
 def _compute_loss(scores: Tensor, labels: Tensor, settings: PatchDaggerSettings) -> Tensor:
@@ -189,7 +191,7 @@ class PatchDagger:
         new = self._record_round_episodes(rng)
         self._recordings.write_episodes(self._round, new)
         self._episodes = (self._episodes + new)[-self.settings.memory :]
-        losses = self._train_round(rng)
+        losses = self._train_round_and_return_losses(rng)
         self._round += 1
         line = {
             "loss": float(np.mean(losses)),
@@ -256,7 +258,7 @@ class PatchDagger:
             left -= len(new[-1].frames)
         return new
 
-    def _train_round(self, rng: np.random.Generator) -> list[float]:
+    def _train_round_and_return_losses(self, rng: np.random.Generator) -> list[float]:
         """Make the gradient updates of one round and return their losses."""
         settings = self.settings
         for group in self._optimiser.param_groups:
@@ -266,7 +268,7 @@ class PatchDagger:
         batches = PatchBatches(self._episodes, settings, rng)
         units = self._student.table.new_zeros(settings.batch, settings.student.memory)
         for _ in range(settings.first_updates if from_scratch else settings.updates):
-            loss, units = update_student(
+            loss, units = train_student_on_batch(
                 self._student, self._optimiser, batches.make_next_batch(), units, settings
             )
             losses.append(loss)
@@ -274,17 +276,20 @@ class PatchDagger:
         return losses
 
     def _record_episode(
-        self, policy: Policy | None, noise: float, rng: np.random.Generator, steps: int
+        self, policy: Policy | None, noise_strength: float, rng: np.random.Generator, max_steps: int
     ) -> PatchEpisode:
         """Record one episode with the run's environment and teacher.
 
         Args:
             policy: Policy that drives; None to let the teacher drive.
-            noise: Strength of the random walk that is added to the first number of every action.
+            noise_strength: Factor of the random walk that is added to the first number of every
+                action.
             rng: Source of all random numbers of the episode.
-            steps: Maximum number of steps.
+            max_steps: Maximum number of steps.
         """
-        return record_episode(self._env, self._teacher, policy, self.settings, noise, rng, steps)
+        return record_episode(
+            self._env, self._teacher, policy, self.settings, noise_strength, rng, max_steps
+        )
 
     def _make_driver_policy(self) -> Policy:
         """Return the driving student, whose weights are an average over updates, as a policy."""
@@ -303,7 +308,8 @@ class PatchDagger:
     def _measure_validation_return(self) -> float:
         """Return the mean return of the driving student in the validation episodes."""
         shuffled = DisturbanceSettings(
-            shuffle=Shuffle(True), missing=Range.from_value(self.settings.mean_missing_share)
+            shuffle=Shuffle(True),
+            missing=Range.from_value(self.settings.mean_share_of_missing_patches),
         )
         results = play_episodes(
             self._make_driver_policy(),

@@ -88,14 +88,14 @@ class PatchDaggerSettings:
 
     @property
     def acts_on_repeated_frames(self) -> bool:
-        """Return whether the student acts in every step, also if no new frame has arrived.
+        """Return whether the student also acts in steps in which no new frame has arrived.
 
-        It does if one of the settings' disturbances repeats old frames.
+        It does so if one of the disturbances in the settings repeats old frames.
         """
         return any(words.settings.repeat for words in (*self.disturb, *self.faults))
 
     @property
-    def mean_missing_share(self) -> float:
+    def mean_share_of_missing_patches(self) -> float:
         """Return the share (0..1) of missing patches, averaged over episodes.
 
         Only the disturbances in `disturb` are counted, not those in `faults`.

@@ -70,7 +70,7 @@ class VisionStudent(nn.Module):
         of_parts = {name for part in self._optional_layers for name in part.to_arrays()}
         self.weights = nn.ParameterDict(
             {
-                _make_torch_name(name): nn.Parameter(torch.from_numpy(array))
+                _convert_to_torch_name(name): nn.Parameter(torch.from_numpy(array))
                 for name, array in arrays.items()
                 if name not in of_parts
             }
@@ -86,7 +86,7 @@ class VisionStudent(nn.Module):
 
     @property
     def _optional_layers(self) -> list[SetEncoder | SetPooling]:
-        """Return the optional layers that the student has, of encoder and pooling."""
+        """Return the student's encoder and pooling, as far as it has them."""
         return [part for part in (self.encoder, self.pooling) if part is not None]
 
     def load_weights(self, model: Model) -> None:
@@ -101,8 +101,8 @@ class VisionStudent(nn.Module):
             )
         with torch.no_grad():
             for name, array in model.arrays.items():
-                if _make_torch_name(name) in self.weights:
-                    self.weights[_make_torch_name(name)].copy_(torch.tensor(array))
+                if _convert_to_torch_name(name) in self.weights:
+                    self.weights[_convert_to_torch_name(name)].copy_(torch.tensor(array))
         for part in self._optional_layers:
             part.load_arrays(model.arrays)
 
@@ -148,39 +148,39 @@ class VisionStudent(nn.Module):
 
     def find_parameter(self, name: str) -> Tensor:
         """Return the torch parameter that corresponds to the named array of a model file."""
-        return self.weights[_make_torch_name(name)]
+        return self.weights[_convert_to_torch_name(name)]
 
     def compute_attention_message(
         self,
         patches: Tensor,
-        previous: Tensor,
+        previous_actions: Tensor,
         present: Tensor | None = None,
         patch_counts: Tensor | None = None,
-        still: Tensor | None = None,
+        mean_still_patch: Tensor | None = None,
     ) -> Tensor:
         """Compute the attention message, the weighted sum over all patches.
 
         Args:
             patches: Patches (..., N, f, p, p) uint8.
-            previous: Previous actions (..., A).
-            present: Mask (..., N), False for missing patches; None if all are present. If none is
-                present, the message is that of an empty set.
+            previous_actions: Previous actions (..., A).
+            present: Mask (..., N), False for missing patches; None if all are present. If all are
+                missing, the sum over patches is zero.
             patch_counts: How many patches of the view each patch stands for (..., N); None for one
                 each.
-            still: Mean (..., p * p) of all patches that do not change, after layer normalisation,
-                which replaces the pixels of the first patch. None if the first patch has pixels of
-                its own. Not used with pooling.
+            mean_still_patch: Mean (..., p * p) of all patches that do not change between frames,
+                each normalised before. It is used in place of the pixels of the first patch. None
+                if the first patch has pixels of its own. Not used with pooling.
 
         Returns:
             The message (..., M, m): m numbers for each of M queries.
         """
         pixels = patches.flatten(-2).to(self.table.dtype) / WHITE
         keys = self._apply_linear(pixels.diff(dim=-2).flatten(-2), "key.change", "key.bias")
-        keys = keys + self._apply_linear(previous, "key.action").unsqueeze(-2)
-        weight, bias = self._find_layer_norm_weights("value_norm")
+        keys = keys + self._apply_linear(previous_actions, "key.action").unsqueeze(-2)
+        weight, bias = self._find_layer_norm_weight_and_bias("value_norm")
         normed = functional.layer_norm(pixels, pixels.shape[-1:], eps=NORM_EPSILON)
-        if still is not None:
-            mean = still[..., None, None, :].expand_as(normed[..., :1, :, :])
+        if mean_still_patch is not None:
+            mean = mean_still_patch[..., None, None, :].expand_as(normed[..., :1, :, :])
             normed = torch.cat([mean, normed[..., 1:, :, :]], -3)
         if weight is not None and bias is not None:
             normed = normed * weight + bias
@@ -202,25 +202,27 @@ class VisionStudent(nn.Module):
             scores = scores.masked_fill(~present.unsqueeze(-2), NEVER)
             values = values * present.any(-1)[..., None, None]
         message = torch.relu(scores.softmax(-1) @ values)
-        weight, bias = self._find_layer_norm_weights("message_norm")
+        weight, bias = self._find_layer_norm_weight_and_bias("message_norm")
         return functional.layer_norm(message, message.shape[-1:], weight, bias, NORM_EPSILON)
 
-    def forward(self, patches: Tensor, previous: Tensor, present: Tensor | None = None) -> Tensor:
+    def forward(
+        self, patches: Tensor, previous_actions: Tensor, present: Tensor | None = None
+    ) -> Tensor:
         """Run the policy over whole episodes, given their previous actions.
 
         Args:
             patches: Patches (B, T, N, f, p, p) uint8.
-            previous: Previous actions (B, T, A).
+            previous_actions: Previous actions (B, T, A).
             present: Mask (B, T, N), False for missing patches; None if all are present.
 
         Returns:
             Actions (B, T, A). With the convolving head they are scores: the action is the one with
             the largest score, or, if actions are continuous, the tanh of the scores.
         """
-        message = self.compute_attention_message(patches, previous, present)
+        message = self.compute_attention_message(patches, previous_actions, present)
         if isinstance(self.sizes, ConvolutionSizes):
             units = message.new_zeros(len(message), self.sizes.memory)
-            return self.run_convolving_head(message, previous, units)[0]
+            return self.run_convolving_head(message, previous_actions, units)[0]
         memory, actions = self.make_initial_state(len(patches)), []
         for tick in message.unbind(1):
             action, memory = self.run_lstm_head_tick(tick, memory)
@@ -228,14 +230,14 @@ class VisionStudent(nn.Module):
         return torch.stack(actions, 1)
 
     def run_convolving_head(
-        self, message: Tensor, previous: Tensor, units: Tensor
+        self, message: Tensor, previous_actions: Tensor, memory_state: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Run the convolving head on the attention's messages of T ticks.
 
         Args:
             message: Attention messages (B, T, M, m).
-            previous: Previous actions (B, T, A).
-            units: State (B, H) of the head's memory (a GRU) before these ticks.
+            previous_actions: Previous actions (B, T, A).
+            memory_state: State (B, H) of the head's memory (a GRU) before these ticks.
 
         Returns:
             Scores (B, T, A), and the state (B, H) of the memory after the ticks. The action is the
@@ -252,28 +254,30 @@ class VisionStudent(nn.Module):
         hidden = torch.relu(self._apply_linear(image.flatten(1), "head.0.weight", "head.0.bias"))
         hidden = hidden.reshape(*message.shape[:-2], -1)
         if self.sizes.memory:
-            remembered, units = self._run_memory(torch.cat([hidden, previous], -1), units)
+            remembered, memory_state = self._run_memory(
+                torch.cat([hidden, previous_actions], -1), memory_state
+            )
             hidden = torch.cat([hidden, remembered], -1)
-        return self._apply_linear(hidden, "head.1.weight", "head.1.bias"), units
+        return self._apply_linear(hidden, "head.1.weight", "head.1.bias"), memory_state
 
-    def _run_memory(self, inputs: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
+    def _run_memory(self, inputs: Tensor, memory_state: Tensor) -> tuple[Tensor, Tensor]:
         """Run the convolving head's memory, a GRU, over T ticks.
 
         Args:
             inputs: Inputs (B, T, i) of the GRU.
-            units: State (B, H) of the GRU before the first tick.
+            memory_state: State (B, H) of the GRU before the first tick.
 
         Returns:
             The state (B, T, H) after each tick, and the state (B, H) after the last tick.
         """
         staying = functional.pad(
-            self.find_parameter("memory.hidden_bias"), (2 * units.shape[-1], 0)
+            self.find_parameter("memory.hidden_bias"), (2 * memory_state.shape[-1], 0)
         )
         names = "memory.input", "memory.hidden", "memory.bias"
         weights = [*map(self.find_parameter, names), staying]
         training = torch.is_grad_enabled()
         remembered, last = torch.gru(
-            inputs, units.unsqueeze(0), weights, True, 1, 0.0, training, False, True
+            inputs, memory_state.unsqueeze(0), weights, True, 1, 0.0, training, False, True
         )
         return remembered, last.squeeze(0)
 
@@ -329,28 +333,32 @@ class VisionStudent(nn.Module):
         stays = self._apply_linear(hidden, "mixing.1.weight", "mixing.1.bias").sigmoid()
         return action, LstmHeadState(output, cell, message, stays.unsqueeze(-1))
 
-    def _apply_linear(self, x: Tensor, weight: str, bias: str | None = None) -> Tensor:
+    def _apply_linear(
+        self, inputs: Tensor, weight_name: str, bias_name: str | None = None
+    ) -> Tensor:
         """Apply the linear layer whose weights and biases have the given names in a model file.
 
         Args:
-            x: Inputs (..., i).
-            weight: Name of the weights (o, i).
-            bias: Name of the biases (o,); None for no bias.
+            inputs: Inputs (..., i).
+            weight_name: Name of the weights (o, i).
+            bias_name: Name of the biases (o,); None for no bias.
         """
         return functional.linear(
-            x, self.find_parameter(weight), None if bias is None else self.find_parameter(bias)
+            inputs,
+            self.find_parameter(weight_name),
+            None if bias_name is None else self.find_parameter(bias_name),
         )
 
-    def _find_layer_norm_weights(self, name: str) -> tuple[Tensor | None, Tensor | None]:
-        """Return weight and bias of the layer norm with this name in a model file.
+    def _find_layer_norm_weight_and_bias(self, name: str) -> tuple[Tensor | None, Tensor | None]:
+        """Return weight and bias of the layer norm that has the given name in a model file.
 
-        Both are None if the layer norms of the policy have no weights.
+        Both are None if the policy's layer norms only normalise and have no weights.
         """
         if not self.sizes.norm_weights:
             return None, None
         return self.find_parameter(f"{name}.weight"), self.find_parameter(f"{name}.bias")
 
 
-def _make_torch_name(name: str) -> str:
+def _convert_to_torch_name(array_name: str) -> str:
     """Convert the name of a model file's array to that of a torch parameter, which has no dots."""
-    return name.replace(".", "_")
+    return array_name.replace(".", "_")
