@@ -1,0 +1,182 @@
+"""Run a planned motion, tick by tick: read, limit, record. It needs no ROS and no clock.
+
+Every command passes the same safety gate as a policy's. The run stops for good if the e-stop is
+set, or if sensors that the wiring requires are missing; from then on it gives the safe command.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from an_control.commissioning.motion.plan import MotionPlan, MotionSettings, plan_motion
+from an_control.control.command_safety import EStop, SafetyGate
+from an_control.wiring import (
+    ChannelConfig,
+    ChannelTable,
+    Wiring,
+    compute_sendable_limits,
+    make_command_messages,
+)
+
+WAIT_S = 5.0
+"""Seconds to wait for the first readings before the motion."""
+
+
+@dataclass(frozen=True)
+class MotionRecording:
+    """Readings and commands of a robot whose actuators were moved one at a time.
+
+    Attributes:
+        ids: Ids of the C channels.
+        configs: The wiring's entry for each channel.
+        readings: (T, C) readings after scale and offset, not clipped; NaN where missing.
+        commands: (T, A) commands in physical units, each sent after the readings of the same tick.
+        centre: (A,) the command around which the actuators moved.
+        plan: The motion that was planned.
+        rate_hz: Ticks per second.
+        actuators: Names of the A actuators.
+    """
+
+    ids: tuple[str, ...]
+    configs: tuple[ChannelConfig, ...]
+    readings: np.ndarray
+    commands: np.ndarray
+    centre: np.ndarray
+    plan: MotionPlan
+    rate_hz: float
+    actuators: tuple[str, ...]
+
+
+class MotionRun:
+    """A run of the motion, with the safety gate, the readings and the record of a robot.
+
+    The caller stores messages in `table`. For each tick it calls `tick`, then `compute_command`,
+    and sends that command, until `is_over`. At the end it sends the command of `stop`.
+
+    Args:
+        wiring: The robot's wiring.
+        settings: The settings of the motion.
+        estop: The e-stop.
+
+    Raises:
+        WiringError: The wiring does not fit its message types.
+    """
+
+    def __init__(
+        self, wiring: Wiring, settings: MotionSettings, estop: EStop | None = None
+    ) -> None:
+        self.wiring, self.settings = wiring, settings
+        unclipped = tuple(replace(one, clip=None) for one in wiring.channels)
+        self.table = ChannelTable(replace(wiring, channels=unclipped))
+        self.messages = make_command_messages(wiring.command, wiring.file)
+        self.step_s = 1.0 / wiring.rate_hz
+        self.limits = compute_sendable_limits(wiring.command, self.messages)
+        self.gate = SafetyGate(wiring.command, self.step_s, 0.0, self.limits)
+        self.estop = estop or EStop()
+        self.plan: MotionPlan | None = None
+        """The plan; None until the first readings have come."""
+        self.stopped = ""
+        """Why the motion was stopped early; "" if it was not."""
+        self._number = self._waited = 0
+        self._centre = np.empty(0)
+        self._rows: list[dict[str, float]] = []
+        self._commands: list[np.ndarray] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the motion has ended, or was stopped."""
+        return bool(self.stopped) or (self.plan is not None and self._number >= self.plan.ticks)
+
+    def tick(self, now_ns: int, stamp_ns: int | None) -> None:
+        """Read all channels, and decide whether the motion may begin or must stop.
+
+        Args:
+            now_ns: The time, from which the age of readings counts.
+            stamp_ns: The common stamp of the readings in lockstep with a simulator, else None.
+        """
+        readings = self.table.read(now_ns, stamp_ns)
+        if self.table.measured is not None:
+            self.gate.safe_command.record_positions(self.table.measured.values)
+        lacking = self._explain_lack(readings.has_min_share(self.wiring.min_present_share))
+        if self.estop.reason:
+            self.stop_early(self.estop.reason)
+        elif self.plan is None:
+            self._begin_if_ready(lacking)
+        elif lacking:
+            self.stop_early(lacking)
+        if self.plan is not None and not self.is_over:
+            self._rows.append(dict(zip(readings.ids, readings.values.tolist(), strict=True)))
+
+    def compute_command(self, now_ns: int | None) -> np.ndarray:
+        """Return the command (A,) that is to be sent in this tick, within all limits.
+
+        Args:
+            now_ns: The time of sending; None: one control period after the previous command.
+        """
+        if self.plan is None or self.is_over or self.estop.reason:
+            return self.gate.reset_to_safe_command()
+        wanted = self._centre + self.plan.waves[self._number]
+        self._number += 1
+        sent = self.gate(wanted, now_ns)
+        self._commands.append(sent)
+        return sent
+
+    def stop_early(self, reason: str) -> None:
+        """Stop the motion; the commands are the safe command from now on.
+
+        Args:
+            reason: Why, for the user.
+        """
+        self.stopped = self.stopped or reason
+
+    def stop(self) -> np.ndarray:
+        """Return the safe command (A,), which the caller must send as the last one."""
+        return self.gate.reset_to_safe_command()
+
+    def make_recording(self) -> MotionRecording:
+        """Return the recording of the motion, which must have begun."""
+        assert self.plan is not None
+        configs = self.table.configs
+        ids = tuple(dict.fromkeys(id_ for row in self._rows for id_ in row))
+        count = min(len(self._rows), len(self._commands))
+        readings = np.array([[row.get(id_, np.nan) for id_ in ids] for row in self._rows[:count]])
+        return MotionRecording(
+            ids, tuple(configs[id_] for id_ in ids), readings.reshape(count, len(ids)),
+            np.array(self._commands[:count]).reshape(count, -1), self._centre, self.plan,
+            self.wiring.rate_hz, self.wiring.command.names,
+        )  # fmt: skip
+
+    def _explain_lack(self, enough: bool) -> str:
+        """Return which readings are missing that the motion needs, or "".
+
+        Args:
+            enough: Whether as many channels are present as the wiring demands.
+        """
+        if missing := self.table.list_missing_sources():
+            return f"required source {missing[0]!r} is missing"
+        if not self.gate.safe_command.is_known:
+            return "no positions of the actuators have been measured yet"
+        if not enough:
+            return (
+                "too few channels are present (min_present_share:"
+                f" {self.wiring.min_present_share:g})"
+            )
+        return ""
+
+    def _begin_if_ready(self, lacking: str) -> None:
+        """Plan the motion if all readings are there; stop if they do not come.
+
+        Args:
+            lacking: Which readings are missing, "" if none.
+        """
+        self._waited += 1
+        if not lacking:
+            self.table.stop_expecting_absent_channels()
+            self._centre = self.gate.safe_command().copy()
+            self.plan = plan_motion(
+                self.wiring.command, self.wiring.rate_hz, self._centre, self.limits, self.settings
+            )
+        elif self._waited * self.step_s > WAIT_S:
+            self.stop_early(f"the motion did not begin: {lacking}")
