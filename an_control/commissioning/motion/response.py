@@ -28,8 +28,8 @@ MIN_RATIO = 3.0
 MIN_F = 4.0
 """Least F statistic of a response: variance that it explains, for each of its degrees of freedom,
 over the variance that is left."""
-MIN_RESPONSE = 1e-5
-"""Least response, in the unit of the readings; rounding makes smaller ones."""
+MIN_RESPONSE = 1e-3
+"""Least response, in the unit of the readings, of which a policy's are of the order of 1."""
 MIN_SHARE = 0.6
 """Least share of a pair in the movement of its sensor and in the effect of its motor, 0..1, in
 amplitude."""
@@ -169,7 +169,9 @@ def find_sign(drive: np.ndarray, readings: np.ndarray, noise: float, *, is_rate:
     return int(np.sign(work[int((np.abs(work) > FIRST_PART * largest).argmax())]))
 
 
-def find_delay(drive: np.ndarray, readings: np.ndarray, step_s: float, *, is_rate: bool) -> int | None:
+def find_delay(
+    drive: np.ndarray, readings: np.ndarray, step_s: float, *, is_rate: bool
+) -> int | None:
     """Return by how many ticks a response is late, or None if no simple system explains it.
 
     Args:

@@ -15,6 +15,7 @@ from an_control.control.command_safety import EStop, SafetyGate
 from an_control.wiring import (
     ChannelConfig,
     ChannelTable,
+    Readings,
     Wiring,
     compute_sendable_limits,
     make_command_messages,
@@ -96,18 +97,29 @@ class MotionRun:
             now_ns: The time, from which the age of readings counts.
             stamp_ns: The common stamp of the readings in lockstep with a simulator, else None.
         """
-        readings = self.table.read(now_ns, stamp_ns)
-        if self.table.measured is not None:
-            self.gate.safe_command.record_positions(self.table.measured.values)
-        lacking = self._explain_lack(readings.has_min_share(self.wiring.min_present_share))
+        readings, lacking = self._read(now_ns, stamp_ns)
         if self.estop.reason:
             self.stop_early(self.estop.reason)
         elif self.plan is None:
-            self._begin_if_ready(lacking)
+            self._plan_or_wait(lacking)
         elif lacking:
             self.stop_early(lacking)
         if self.plan is not None and not self.is_over:
             self._rows.append(dict(zip(readings.ids, readings.values.tolist(), strict=True)))
+
+    def plan_if_ready(self, now_ns: int) -> None:
+        """Read all channels, and plan the motion if all that it needs is there; record nothing.
+
+        Args:
+            now_ns: The time, from which the age of readings counts.
+        """
+        self._plan_or_wait(self._read(now_ns, None)[1])
+
+    def forget_plan(self) -> None:
+        """Forget the plan, so that it is made again around the positions that are measured next."""
+        self.plan = None
+        self._waited = 0
+        self.gate.restart_at_measured_positions()
 
     def compute_command(self, now_ns: int | None) -> np.ndarray:
         """Return the command (A,) that is to be sent in this tick, within all limits.
@@ -148,6 +160,19 @@ class MotionRun:
             self.wiring.rate_hz, self.wiring.command.names,
         )  # fmt: skip
 
+    def _read(self, now_ns: int, stamp_ns: int | None) -> tuple[Readings, str]:
+        """Read all channels; return the readings, and what is missing for the motion, "" if nothing.
+
+        Args:
+            now_ns: The time, from which the age of readings counts.
+            stamp_ns: The common stamp of the readings in lockstep with a simulator, else None.
+        """
+        readings = self.table.read(now_ns, stamp_ns)
+        if self.table.measured is not None:
+            self.gate.safe_command.record_positions(self.table.measured.values)
+        enough = readings.has_min_share(self.wiring.min_present_share)
+        return readings, self._explain_lack(enough)
+
     def _explain_lack(self, enough: bool) -> str:
         """Return which readings are missing that the motion needs, or "".
 
@@ -165,7 +190,7 @@ class MotionRun:
             )
         return ""
 
-    def _begin_if_ready(self, lacking: str) -> None:
+    def _plan_or_wait(self, lacking: str) -> None:
         """Plan the motion if all readings are there; stop if they do not come.
 
         Args:

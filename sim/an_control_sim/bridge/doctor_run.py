@@ -67,9 +67,7 @@ def record_simulation(
                         recorder.table.store_message(name, sensor_topic.message, now_ns, now_ns)
                 controller.tick(now_ns, now_ns)
                 sent = controller.compute_command(None)
-                store_command(
-                    controller.wiring.command, controller.messages, robot, sent, now_ns
-                )
+                store_command(controller.wiring.command, controller.messages, robot, sent, now_ns)
                 recorder.add_tick(controller.acting.convert_to_action(sent), now_ns, now_ns)
                 answer = robot.commands.newest_command
                 robot.step(robot.commands.safe if answer is None else answer)
