@@ -330,7 +330,7 @@ class CheckCommand:
         Raises:
             InputError: The namespace is not valid.
         """
-        from an_control.commissioning.motion.live import MotionRefused, move_live_robot
+        from an_control.commissioning.motion.live import MotionRefusedError, move_live_robot
         from an_control.commissioning.motion.report import describe_plan
 
         def confirm(plan: MotionPlan) -> bool:
@@ -344,7 +344,7 @@ class CheckCommand:
             move_live_robot(run, self.namespace, confirm)
         except WiringError:
             raise
-        except MotionRefused as error:
+        except MotionRefusedError as error:
             run.stop_early(str(error))
         except ValueError as error:
             raise InputError(f"--namespace {self.namespace}: {error}") from error

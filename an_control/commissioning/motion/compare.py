@@ -248,8 +248,9 @@ class _Comparison:
             return True
         if len(names) < MIN_LIKE or len(silent) <= MAX_SILENT_SHARE * len(names):
             return False
+        text = "move no sensor clearly, so nothing else is concluded"
         self._add(
-            ", ".join(silent), "move no sensor clearly, so nothing else is concluded", certain=False,
+            ", ".join(silent), text, certain=False,
             correction="try a larger --amplitude, or hang the robot so that all can move freely",
         )  # fmt: skip
         return True

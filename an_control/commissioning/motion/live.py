@@ -38,7 +38,7 @@ LOOK_S = 0.5
 SLICE_S = 0.05
 
 
-class MotionRefused(RuntimeError):
+class MotionRefusedError(RuntimeError):
     """Error for a robot that must not be moved now; nothing was sent."""
 
 
@@ -53,8 +53,8 @@ def move_live_robot(run: MotionRun, namespace: str, confirm: Callable[[MotionPla
         confirm: Called with the planned motion once the robot is found; returns whether to move.
 
     Raises:
-        MotionRefused: The robot was not moved: another node commands it, nobody hears the commands,
-            its sensors send nothing, or `confirm` has returned False.
+        MotionRefusedError: The robot was not moved: another node commands it, nobody hears the
+            commands, its sensors send nothing, or `confirm` has returned False.
         WiringError: A message type does not fit.
         ValueError: The namespace is not valid.
     """
@@ -75,6 +75,8 @@ class _LiveMotion:
         self._run, self._node, self._executor = run, node, executor
         self._topics = [one.topic for one in run.wiring.command.messages]
         self._send_safe_now: Callable[[], bool] = lambda: False
+        self._stored = 0
+        """Number of messages that were stored."""
 
     def move(self, confirm: Callable[[MotionPlan], bool]) -> None:
         """Find the robot, ask, move it, and leave it at the safe command; see `move_live_robot`."""
@@ -84,7 +86,7 @@ class _LiveMotion:
             self._offer_estop()
             self._wait_for_robot()
             if not confirm(self._wait_for_plan()):
-                raise MotionRefused("the robot was not moved")
+                raise MotionRefusedError("the robot was not moved")
             self._spin_until(time.monotonic() + SLICE_S)
             self._refuse_other_publishers()
             run.forget_plan()  # the robot may have been moved by hand before the answer
@@ -98,7 +100,7 @@ class _LiveMotion:
         """Wait until the wiring's topics are there.
 
         Raises:
-            MotionRefused: Nobody hears the commands, or another node sends commands.
+            MotionRefusedError: Nobody hears the commands, or another node sends commands.
         """
         node, until_s = self._node, time.monotonic() + DISCOVERY_S
         sources = [one.topic for one in self._run.wiring.sources]
@@ -113,20 +115,20 @@ class _LiveMotion:
             infos = node.get_subscriptions_info_by_topic(message.topic)
             name = node.resolve_topic_name(message.topic)
             if unheard := describe_unheard_commands(infos, name, message.type, COMMAND_QOS):
-                raise MotionRefused(unheard)
+                raise MotionRefusedError(unheard)
 
     def _wait_for_plan(self) -> MotionPlan:
         """Read sensors until the motion can be planned, and return the plan.
 
         Raises:
-            MotionRefused: The sensors do not send what the wiring needs.
+            MotionRefusedError: The sensors do not send what the wiring needs.
         """
         run = self._run
         while run.plan is None:
             self._spin_until(time.monotonic() + run.step_s)
             run.plan_if_ready(time.monotonic_ns())
             if run.stopped:
-                raise MotionRefused(run.stopped)
+                raise MotionRefusedError(run.stopped)
         return run.plan
 
     def _command_robot(self) -> None:
@@ -190,18 +192,23 @@ class _LiveMotion:
         """Return the time for the stamp of a command."""
         return int(self._node.get_clock().now().nanoseconds)
 
+    def _count_message(self, source: str, stamp_ns: int | None) -> None:
+        """Count a message that was stored."""
+        self._stored += 1
+
     def _spin_until(self, until_s: float) -> None:
-        """Receive messages until a time of the steady clock in seconds, at least once."""
-        while True:
-            left_s = until_s - time.monotonic()
-            self._executor.spin_once(timeout_sec=min(SLICE_S, max(0.0, left_s)))
-            if left_s <= 0.0 or self._run.stopped:
-                return
+        """Receive messages until a time of the steady clock in seconds, and all that wait then."""
+        while (left_s := until_s - time.monotonic()) > 0.0 and not self._run.stopped:
+            self._executor.spin_once(timeout_sec=min(SLICE_S, left_s))
+        before = -1
+        while before != self._stored and not self._run.stopped:
+            before = self._stored
+            self._executor.spin_once(timeout_sec=0.0)
 
     def _refuse_other_publishers(self) -> None:
-        """Raise MotionRefused if another node sends commands."""
+        """Raise MotionRefusedError if another node sends commands."""
         if others := self._find_other_publishers():
-            raise MotionRefused(others)
+            raise MotionRefusedError(others)
 
     def _find_other_publishers(self) -> str:
         """Return which other nodes have publishers on the command topics, as text; "" if none."""

@@ -1,4 +1,4 @@
-"""Present a motion and its diagnosis to a user: rows of tables, sentences, and the corrected file."""
+"""Present a motion and its diagnosis to a user: tables, sentences and the corrected file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Run a planned motion, tick by tick: read, limit, record. It needs no ROS and no clock.
 
-Every command passes the same safety gate as a policy's. The run stops for good if the e-stop is
-set, or if sensors that the wiring requires are missing; from then on it gives the safe command.
+Every command passes the same safety gate as a policy's. While sensors that the wiring requires are
+missing the command is the safe one, and the actuator that was moving begins again afterwards. The
+run stops for good if the e-stop is set, or if sensors are missing for long or often.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ from an_control.wiring import (
     make_command_messages,
 )
 
+MAX_REPEATS = 20
+"""Number of times that the motion of an actuator may be interrupted by missing readings."""
+MAX_LACK_S = 1.0
+"""Seconds for which readings may be missing until the motion is stopped."""
 WAIT_S = 5.0
 """Seconds to wait for the first readings before the motion."""
 
@@ -80,7 +85,10 @@ class MotionRun:
         """The plan; None until the first readings have come."""
         self.stopped = ""
         """Why the motion was stopped early; "" if it was not."""
-        self._number = self._waited = 0
+        self.repeats = 0
+        """Number of times that an actuator's motion was interrupted and begun again."""
+        self._pauses = False
+        self._number = self._waited = self._lacking = 0
         self._centre = np.empty(0)
         self._rows: list[dict[str, float]] = []
         self._commands: list[np.ndarray] = []
@@ -103,8 +111,9 @@ class MotionRun:
         elif self.plan is None:
             self._plan_or_wait(lacking)
         elif lacking:
-            self.stop_early(lacking)
-        if self.plan is not None and not self.is_over:
+            self._repeat_or_stop(lacking)
+        self._pauses = bool(lacking)
+        if self.plan is not None and not (self.is_over or lacking):
             self._rows.append(dict(zip(readings.ids, readings.values.tolist(), strict=True)))
 
     def plan_if_ready(self, now_ns: int) -> None:
@@ -127,7 +136,7 @@ class MotionRun:
         Args:
             now_ns: The time of sending; None: one control period after the previous command.
         """
-        if self.plan is None or self.is_over or self.estop.reason:
+        if self.plan is None or self.is_over or self._pauses or self.estop.reason:
             return self.gate.reset_to_safe_command()
         wanted = self._centre + self.plan.waves[self._number]
         self._number += 1
@@ -161,7 +170,7 @@ class MotionRun:
         )  # fmt: skip
 
     def _read(self, now_ns: int, stamp_ns: int | None) -> tuple[Readings, str]:
-        """Read all channels; return the readings, and what is missing for the motion, "" if nothing.
+        """Read all channels; return the readings, and what the motion lacks, "" if nothing.
 
         Args:
             now_ns: The time, from which the age of readings counts.
@@ -189,6 +198,23 @@ class MotionRun:
                 f" {self.wiring.min_present_share:g})"
             )
         return ""
+
+    def _repeat_or_stop(self, lacking: str) -> None:
+        """Go back to the rest before the present actuator's motion, because readings are missing.
+
+        If that lasts, or happens too often, the motion is stopped.
+
+        Args:
+            lacking: Which readings are missing.
+        """
+        assert self.plan is not None
+        self._lacking = self._lacking + 1 if self._pauses else 1
+        self.repeats += not self._pauses
+        if self.repeats > MAX_REPEATS or self._lacking * self.step_s > MAX_LACK_S:
+            self.stop_early(lacking)
+        ends = [0, *(end for begin, end in self.plan.spans if begin < end)]
+        self._number = max(end for end in ends if end <= self._number)
+        del self._rows[self._number :], self._commands[self._number :]
 
     def _plan_or_wait(self, lacking: str) -> None:
         """Plan the motion if all readings are there; stop if they do not come.
