@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from an_control.commissioning.doctor.data_checks import Series, describe_series_problems
-from an_control.commissioning.doctor.hypotheses import CandidateWiring, Recording
+from an_control.commissioning.doctor.hypotheses import UNITS, CandidateWiring, Recording
 from an_control.commissioning.motion.response import Pair, SensorGroup, pair_sensors
 from an_control.commissioning.motion.run import MotionRecording
 from an_control.wiring import ChannelConfig, CommandConfig
@@ -25,6 +25,8 @@ MAX_ODD_SHARE = 1.0 / 3.0
 """Signs are wrong where at most this share of like ones differs from the others."""
 GAIN_FACTOR = 3.0
 """A gain is odd if it is this many times as large or as small as the median of like ones."""
+MAX_UNIT_ERROR = 0.3
+"""Largest error of the logarithm of a factor that a unit explains."""
 MIN_LIKE = 3
 """Least number of like actuators from which a usual gain is known."""
 MAX_SILENT_SHARE = 1.0 / 3.0
@@ -174,6 +176,12 @@ def _find_odd_ones(signs: dict[int, int]) -> tuple[int, list[int]] | None:
     return (usual, odd) if len(odd) <= MAX_ODD_SHARE * len(known) else None
 
 
+def _describe_factor(factor: float) -> str:
+    """Return what may explain that a channel moves this many times as far as like ones."""
+    units = [text for unit, text in UNITS.items() if abs(np.log(factor / unit)) < MAX_UNIT_ERROR]
+    return f"look at its scale and unit{': ' if units else ''}{' or '.join(units)}"
+
+
 def make_doctor_recording(recording: MotionRecording, command: CommandConfig) -> Recording:
     """Return the channels and actuators in the form in which the doctor corrects a wiring file.
 
@@ -189,6 +197,12 @@ def make_doctor_recording(recording: MotionRecording, command: CommandConfig) ->
         offset=np.array([one.offset for one in recording.configs]),
         starts=np.arange(ticks) == 0,
     )  # fmt: skip
+
+
+def _copy_wiring(recording: Recording) -> CandidateWiring:
+    """Return the wiring of a recording as a candidate with arrays of its own."""
+    same = CandidateWiring.from_recording(recording)
+    return replace(same, scale=same.scale.copy(), offset=same.offset.copy())
 
 
 class _Comparison:
@@ -214,7 +228,7 @@ class _Comparison:
         }
         converted = make_doctor_recording(recording, command)
         self._found = MotionDiagnosis(
-            self._pairs, [], [], CandidateWiring.from_recording(converted), converted
+            self._pairs, [], [], _copy_wiring(converted), converted
         )
 
     def make_diagnosis(self) -> MotionDiagnosis:
@@ -491,7 +505,7 @@ class _Comparison:
                 for one in strange:
                     self._add(self._recording.ids[one.channel],
                               f"moves {odd[one]:.2g} times as far as like channels", certain=False,
-                              correction="look at its scale and unit")  # fmt: skip
+                              correction=_describe_factor(odd[one]))  # fmt: skip
 
     def _compute_gain(self, pair: Pair) -> float:
         """Return the gain of a pair, for each unit of the action instead of the command."""

@@ -23,7 +23,7 @@ from an_control.commissioning.motion.run import MotionRecording
 
 TAIL_TICKS = 8
 """Ticks after an actuator's motion that still belong to its response."""
-MIN_RATIO = 3.0
+MIN_RATIO = 2.0
 """A response must be this many times as large as the movement just before."""
 MIN_F = 4.0
 """Least F statistic of a response: variance that it explains, for each of its degrees of freedom,
@@ -33,6 +33,8 @@ MIN_RESPONSE = 1e-3
 MIN_SHARE = 0.6
 """Least share of a pair in the movement of its sensor and in the effect of its motor, 0..1, in
 amplitude."""
+MIN_PART = 0.3
+"""Part of the largest response below which a response is a mere reaction."""
 FIRST_PART = 0.3
 """The sign of the work counts as soon as it exceeds this share of its largest absolute value."""
 MIN_WORK = 4.0
@@ -103,7 +105,7 @@ def measure_responses(recording: MotionRecording) -> tuple[np.ndarray, np.ndarra
         drive = recording.commands[begin:end, actuator] - recording.centre[actuator]
         readings = recording.readings[begin:end]
         before = recording.readings[max(0, begin - (end - begin) // 2) : begin]
-        usual = np.sqrt(np.square(_remove_trend(before)).mean(0))
+        usual = _remove_trend(before).std(0)
         explained, left = _split_response(drive, readings)
         degrees = 4
         free = len(drive) - degrees - 3
@@ -134,6 +136,7 @@ def pair_sensors(
     for group in groups:
         columns = list(group.channels)
         moved = np.where(clear[:, columns], extent[:, columns], 0.0)
+        moved = _drop_reactions(moved)
         share = _balance(moved) if len(columns) > 1 else moved / max(np.linalg.norm(moved), 1e-300)
         for place, actuator in enumerate(_assign(share)):
             channel = columns[place]
@@ -253,6 +256,24 @@ def _remove_trend(values: np.ndarray, order: int = 3) -> np.ndarray:
     times = np.linspace(-1.0, 1.0, len(values))
     trend, _ = np.linalg.qr(np.stack([times**power for power in range(order)], axis=1))
     return np.asarray(values - trend @ (trend.T @ values))
+
+
+def _drop_reactions(moved: np.ndarray) -> np.ndarray:
+    """Set small responses to 0 that are mere reactions to the movement of another joint.
+
+    These are small parts of the sensor's largest response, and of the largest response to a motor
+    that is also the largest one of its sensor, and so that motor's own.
+
+    Args:
+        moved: (A, C) the responses of a group.
+    """
+    strongest = moved.max(axis=0, initial=0.0)
+    kept = np.where(moved >= MIN_PART * strongest, moved, 0.0)
+    for row in kept:
+        best = int(row.argmax())
+        if row[best] > 0.0 and row[best] == strongest[best]:
+            row[row < MIN_PART * row[best]] = 0.0
+    return kept
 
 
 def _balance(moved: np.ndarray) -> np.ndarray:
