@@ -13,6 +13,7 @@ import argparse
 import json
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,10 @@ import yaml
 
 from an_control.commissioning.motion.compare import diagnose_motion
 from an_control.commissioning.motion.plan import MotionSettings
-from an_control.commissioning.motion.run import MotionRun
+from an_control.commissioning.motion.run import MotionRecording, MotionRun
 from an_control.system.files import write_file
 from an_control.system.share import find_share_path
-from an_control.wiring import load_wiring
+from an_control.wiring import CommandConfig, load_wiring
 from an_control_sim.bridge.motion_run import move_simulated_robot
 
 HERE = Path(__file__).resolve().parent
@@ -32,6 +33,14 @@ POSES = {"hanging": MotionSettings().amplitude, "on_back": 0.5}
 """Amplitude of the motion in each pose, as a share of the limits. On its back the Ant's legs lie on
 the floor, and friction holds them against less."""
 MAX_SECONDS = 30.0
+DISTURBANCES = {
+    "none": (0.0, 0),
+    "noise": (0.02, 0),
+    "delay": (0.0, 3),
+    "noise and delay": (0.02, 3),
+}
+"""Standard deviation of noise on all readings, after the wiring's scale, and their delay in ticks.
+The commands of the motion do not depend on readings, so both can be added to a recording."""
 
 
 def scramble_wiring(rng: np.random.Generator) -> dict[str, Any]:
@@ -75,8 +84,23 @@ def list_true_pairs(wiring: dict[str, Any]) -> dict[tuple[str, str], int]:
     return pairs
 
 
-def run_trial(pose: str, seed: int) -> dict[str, Any]:
-    """Move the motors of a scrambled Ant, and return how much was found.
+def disturb(recording: MotionRecording, noise: float, delay: int, seed: int) -> MotionRecording:
+    """Return a recording with noise on its readings, which are delayed.
+
+    Args:
+        recording: The recording.
+        noise: Standard deviation of the noise.
+        delay: Delay in ticks.
+        seed: Seed of the noise.
+    """
+    readings = recording.readings
+    late = np.concatenate([np.repeat(readings[:1], delay, axis=0), readings])[: len(readings)]
+    noisy = late + np.random.default_rng(seed).normal(0.0, 1.0, late.shape) * noise
+    return replace(recording, readings=noisy)
+
+
+def run_trial(pose: str, seed: int) -> list[dict[str, Any]]:
+    """Move the motors of a scrambled Ant, and return for each disturbance how much was found.
 
     Args:
         pose: "hanging" or "on_back".
@@ -95,32 +119,48 @@ def run_trial(pose: str, seed: int) -> dict[str, Any]:
         wiring = load_wiring(files[0])
         run = MotionRun(wiring, MotionSettings(amplitude=POSES[pose]))
         seconds = move_simulated_robot(run, files[1], seed)
-    recording = run.make_recording()
-    diagnosis = diagnose_motion(recording, wiring.command)
+    wall_s = round(time.perf_counter() - begin_s, 2)
+    whole = run.make_recording()
+    common = {"pose": pose, "seed": seed, "stopped": run.stopped}
+    common |= {"simulated_s": round(seconds, 2), "wall_s": wall_s}
+    limits = np.array([one.limits for one in wiring.command.actuators])
+    inside = (whole.commands >= limits[:, 0]) & (whole.commands <= limits[:, 1])
+    common |= {"within_limits": bool(inside.all())}
+    common |= {"largest_command": float(np.abs(whole.commands).max())}
+    return [
+        common
+        | {"disturbance": name}
+        | count_found(content, disturb(whole, *strength, seed), wiring.command)
+        for name, strength in DISTURBANCES.items()
+    ]
+
+
+def count_found(
+    content: dict[str, Any], recording: MotionRecording, command: CommandConfig
+) -> dict[str, int]:
+    """Count how much of the truth a recording shows.
+
+    Args:
+        content: The content of the wiring YAML.
+        recording: A recording of the motion with it.
+        command: The command section of the wiring.
+    """
+    diagnosis = diagnose_motion(recording, command)
     true = list_true_pairs(content)
-    scales = [one.scale for one in wiring.command.actuators]
     found = {
         (recording.actuators[one.actuator], recording.ids[one.channel]): int(
-            one.sign * np.sign(scales[one.actuator])
+            one.sign * np.sign(command.actuators[one.actuator].scale)
         )
         for one in diagnosis.pairs
     }
-    limits = np.array([one.limits for one in wiring.command.actuators])
-    inside = (recording.commands >= limits[:, 0]) & (recording.commands <= limits[:, 1])
     pairs = [pair for pair in true if pair in found]
+    positions = {name for name, id_ in pairs if id_.endswith("position")}
     return {
-        "pose": pose,
-        "seed": seed,
-        "stopped": run.stopped,
-        "simulated_s": round(seconds, 2),
-        "wall_s": round(time.perf_counter() - begin_s, 2),
-        "motors": len({name for name, id_ in pairs if id_.endswith("position")}),
+        "motors": len(positions & {name for name, id_ in pairs if id_.endswith("velocity")}),
         "sensors": len(pairs),
         "signs": sum(found[pair] == true[pair] for pair in pairs),
+        "wrong_signs": sum(found[pair] == -true[pair] for pair in pairs),
         "wrong_pairs": len([pair for pair in found if pair not in true]),
-        "largest_command": float(np.abs(recording.commands).max()),
-        "within_limits": bool(inside.all()),
-        "findings": len(diagnosis.findings),
     }
 
 
@@ -145,16 +185,34 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--json", type=Path, default=HERE / "results.json")
     options = parser.parse_args(arguments)
-    trials = []
+    trials: list[dict[str, Any]] = []
     for pose in POSES:
         for seed in range(options.first_seed, options.first_seed + options.seeds):
-            trial = run_trial(pose, seed)
-            trials.append(trial)
-            print(json.dumps(trial), flush=True)
-        mine = [one for one in trials if one["pose"] == pose]
-        print(f"{pose}: all found in {sum(map(is_complete, mine))} of {len(mine)}")
+            trials += run_trial(pose, seed)
+            print(json.dumps(trials[-len(DISTURBANCES)]), flush=True)
     write_file(options.json, json.dumps(trials, indent=1) + "\n")
+    print(make_table(trials))
     return 0
+
+
+def make_table(trials: list[dict[str, Any]]) -> str:
+    """Return a Markdown table of the outcomes, with a row for each pose and disturbance."""
+    rows = [
+        "| pose | readings | all found | motors | sensors | signs | wrong pairs | wrong signs |"
+    ]
+    rows.append("|---" * 8 + "|")
+    for pose in POSES:
+        for name in DISTURBANCES:
+            mine = [one for one in trials if (one["pose"], one["disturbance"]) == (pose, name)]
+            sums = [
+                sum(one[key] for one in mine)
+                for key in ("motors", "sensors", "signs", "wrong_pairs", "wrong_signs")
+            ]
+            whole, n = sum(map(is_complete, mine)), len(mine)
+            of = [f"{sums[0]} of {8 * n}", f"{sums[1]} of {16 * n}", f"{sums[2]} of {16 * n}"]
+            cells = [pose, name, f"{whole} of {n}", *of, str(sums[3]), str(sums[4])]
+            rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
 
 
 if __name__ == "__main__":

@@ -227,9 +227,7 @@ class _Comparison:
             for place in range(len(names))
         }
         converted = make_doctor_recording(recording, command)
-        self._found = MotionDiagnosis(
-            self._pairs, [], [], _copy_wiring(converted), converted
-        )
+        self._found = MotionDiagnosis(self._pairs, [], [], _copy_wiring(converted), converted)
 
     def make_diagnosis(self) -> MotionDiagnosis:
         """Make all comparisons, and return what they have found."""

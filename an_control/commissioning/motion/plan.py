@@ -15,6 +15,10 @@ import numpy as np
 from an_control.wiring import CommandConfig
 
 
+SWEEP = 1.0 / 3.0
+"""Share by which the frequency of a sine begins below its mean, and ends above it."""
+
+
 @dataclass(frozen=True)
 class MotionSettings:
     """Settings of the motion.
@@ -22,8 +26,8 @@ class MotionSettings:
     Attributes:
         amplitude: Largest distance from the safe command, as a share (0..1] of the distance from
             the safe command to the nearer limit of the actuator.
-        max_hz: Highest frequency of a sine.
-        min_hz: Lowest frequency, for actuators that may only change slowly.
+        max_hz: Highest mean frequency of a sine.
+        min_hz: Lowest mean frequency, for actuators that may only change slowly.
         cycles: Number of cycles of each sine.
         rest_s: Seconds of rest at the safe command after each actuator.
         first_rest_s: Seconds of rest before the first actuator; the noise is measured there.
@@ -49,7 +53,7 @@ class MotionPlan:
         waves: (T, A) distance of each command from the safe command, in the command's unit.
         spans: For each actuator its first tick, and the tick after its last; equal if it cannot
             move.
-        hz: (A,) frequency of each actuator's sine.
+        hz: (A,) mean frequency of each actuator's sine.
         amplitudes: (A,) largest distance from the safe command; 0 if the actuator cannot move.
     """
 
@@ -115,6 +119,9 @@ def plan_motion(
 def make_wave(ticks: int, cycles: int, one_sided: bool) -> np.ndarray:
     """Return a sine (ticks,) that grows from 0 and fades to 0, with values from -1 to 1.
 
+    Its frequency rises, so that a mass, whose response falls with the frequency, differs from a
+    reversed servo, whose response does not.
+
     Args:
         ticks: Number of values.
         cycles: Number of cycles.
@@ -122,6 +129,6 @@ def make_wave(ticks: int, cycles: int, one_sided: bool) -> np.ndarray:
     """
     share = (np.arange(ticks) + 0.5) / ticks
     window = np.sin(np.pi * share) ** 2
-    angle = 2.0 * np.pi * cycles * share
+    angle = 2.0 * np.pi * cycles * (share + SWEEP * (share**2 - share))
     wave = window * (0.5 * (1.0 - np.cos(angle)) if one_sided else np.sin(angle))
     return np.asarray(wave / np.abs(wave).max())

@@ -5,17 +5,17 @@ Three ideas, none of which needs a model of the robot:
 - **Pairing.** The part of a reading that a linear system could make of the command (the command,
   its derivative and its integrals) is the response. A joint's own motor moves its sensor more than
   the other motors do, and more than it moves the other sensors.
-- **Sign.** A motor can only put energy into a robot at rest. So the work, the sum of command times
-  movement, is positive from the first moment on, whatever holds the joint: inertia, friction,
-  springs, gravity, end stops or a servo. A reversed motor or sensor makes it negative.
-- **Delay.** The response is compared with that of masses, dampers and springs of many sizes, each
-  delayed by 0, 1, 2, ... ticks.
+- **Sign and delay.** The response is compared with those of masses, dampers and springs of many
+  sizes, each delayed by 0, 1, 2, ... ticks. If none fits, as with end stops or dry friction, the
+  work decides the sign: a motor can only put energy into a robot at rest, so the sum of command
+  times movement is positive from the first moment on. A reversed motor or sensor makes it negative.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,6 +44,11 @@ MAX_DELAY = 10
 MIN_FIT = 0.99
 """Least share of a response's variance that a fitted mass, damper and spring must explain for its
 delay to be given."""
+MIN_SIGN_FIT = 0.8
+"""Least share of the variance that a fitted system must explain for the sign of its response to
+count."""
+SIGN_RATIO = 1.5
+"""Least ratio of the unexplained variances with either sign for the better one to count."""
 BEST_FIT = 1.1
 """The shortest delay is taken whose remaining error is at most this many times the least one."""
 
@@ -151,19 +156,61 @@ def pair_sensors(
     return pairs, shared
 
 
-def find_sign(drive: np.ndarray, readings: np.ndarray, noise: float, *, is_rate: bool) -> int:
-    """Return the direction in which a reading responds, from the sign of the work done.
+class SystemFit(NamedTuple):
+    """How well delayed masses, dampers and springs explain a response.
+
+    Attributes:
+        rising: (D,) for each delay in ticks, the share of the variance that the best system leaves
+            unexplained if the reading rises with the command.
+        falling: (D,) the same if the reading falls with the command.
+    """
+
+    rising: np.ndarray
+    falling: np.ndarray
+
+
+def find_sign(
+    drive: np.ndarray, readings: np.ndarray, noise: float, fit: SystemFit, *, is_rate: bool
+) -> int:
+    """Return the direction in which a reading responds.
+
+    If a simple system explains the response in one direction, but not in the other, that direction
+    counts. Else the work must have the same sign for all delays that a sensor may have.
 
     Args:
         drive: (T,) distance of each command from the safe command.
         readings: (T + 1,) a reading before each command, and one after the last.
         noise: Standard deviation of the readings at rest.
+        fit: The result of `fit_simple_systems`.
         is_rate: Whether the reading is a velocity, relative to that at rest, instead of a position.
 
     Returns:
-        1 or -1, or 0 if the work is not clearly above the noise.
+        1 or -1, or 0 if the direction is not clear.
     """
-    movement = readings[1:] if is_rate else np.diff(readings)
+    up, down = float(fit.rising.min()), float(fit.falling.min())
+    if min(up, down) <= 1.0 - MIN_SIGN_FIT and max(up, down) >= SIGN_RATIO * min(up, down):
+        return 1 if up < down else -1
+    signs = {
+        _find_sign_of_work(drive, readings, noise, delay, is_rate=is_rate)
+        for delay in range(min(MAX_DELAY, len(drive) // 4) + 1)
+    }
+    return signs.pop() if len(signs) == 1 else 0
+
+
+def _find_sign_of_work(
+    drive: np.ndarray, readings: np.ndarray, noise: float, delay: int, *, is_rate: bool
+) -> int:
+    """Return the sign of the work done, or 0 if it is not clearly above the noise.
+
+    Args:
+        drive: (T,) distance of each command from the safe command.
+        readings: (T + 1,) a reading before each command, and one after the last.
+        noise: Standard deviation of the readings at rest.
+        delay: Assumed delay of the readings in ticks.
+        is_rate: Whether the reading is a velocity, relative to that at rest, instead of a position.
+    """
+    movement = (readings[1:] if is_rate else np.diff(readings))[delay:]
+    drive = drive[: len(movement)]
     work = np.cumsum(drive * movement)
     largest = float(np.abs(work).max(initial=0.0))
     weights = drive if is_rate else np.diff(drive, append=0.0)
@@ -172,10 +219,23 @@ def find_sign(drive: np.ndarray, readings: np.ndarray, noise: float, *, is_rate:
     return int(np.sign(work[int((np.abs(work) > FIRST_PART * largest).argmax())]))
 
 
-def find_delay(
-    drive: np.ndarray, readings: np.ndarray, step_s: float, *, is_rate: bool
-) -> int | None:
+def find_delay(fit: SystemFit) -> int | None:
     """Return by how many ticks a response is late, or None if no simple system explains it.
+
+    Args:
+        fit: The result of `fit_simple_systems`.
+    """
+    errors = fit.rising if fit.rising.min() < fit.falling.min() else fit.falling
+    least = float(errors.min())
+    if least > 1.0 - MIN_FIT:
+        return None
+    return int((errors <= BEST_FIT * least + 1e-4).argmax())
+
+
+def fit_simple_systems(
+    drive: np.ndarray, readings: np.ndarray, step_s: float, *, is_rate: bool
+) -> SystemFit:
+    """Fit masses with dampers and springs of many sizes to a response, for each delay.
 
     Args:
         drive: (T,) distance of each command from the safe command.
@@ -187,21 +247,19 @@ def find_delay(
     if is_rate:
         answers = np.diff(answers, axis=1, prepend=0.0)
     target = _remove_trend(readings[1:, None], 2)[:, 0]
-    total = float(target @ target)
-    if total == 0.0:
-        return None
-    errors = []
-    for delay in range(min(MAX_DELAY, len(drive) // 4) + 1):
+    total = max(float(target @ target), 1e-300)
+    delays = min(MAX_DELAY, len(drive) // 4) + 1
+    errors = np.ones((2, delays))
+    for delay in range(delays):
         late = np.concatenate([np.zeros((len(answers), delay)), answers], 1)[:, : len(drive)]
         late = _remove_trend(late.T, 2)
         squares = np.square(late).sum(0)
         products = target @ late
         gained = np.divide(products**2, squares, out=np.zeros_like(squares), where=squares > 0.0)
-        errors.append(max(0.0, 1.0 - float(gained.max()) / total))
-    least = min(errors)
-    if least > 1.0 - MIN_FIT:
-        return None
-    return next(k for k, one in enumerate(errors) if one <= BEST_FIT * least + 1e-4)
+        for row, sign in enumerate((1.0, -1.0)):
+            best = float(gained[sign * products > 0.0].max(initial=0.0))
+            errors[row, delay] = max(0.0, 1.0 - best / total)
+    return SystemFit(errors[0], errors[1])
 
 
 def _describe_pair(
@@ -217,14 +275,15 @@ def _describe_pair(
     is_rate = group.kind == "velocity"
     before = recording.readings[max(0, begin - TAIL_TICKS) : begin + 1, channel]
     from_rest = readings - before.mean()
-    known = group.kind in ("position", "velocity")
-    sign = find_sign(drive, from_rest, noise, is_rate=is_rate) if known else 0
-    if group.kind == "effort":
-        sign = int(np.sign(drive @ from_rest[1:]))
     explained, _ = _split_response(drive, readings[1:, None])
     gain = float(explained.std() / max(drive.std(), 1e-300))
-    step_s = 1.0 / recording.rate_hz
-    delay = find_delay(drive, readings, step_s, is_rate=is_rate) if known else None
+    sign, delay = 0, None
+    if group.kind in ("position", "velocity"):
+        fit = fit_simple_systems(drive, from_rest, 1.0 / recording.rate_hz, is_rate=is_rate)
+        sign = find_sign(drive, from_rest, noise, fit, is_rate=is_rate)
+        delay = find_delay(fit)
+    elif group.kind == "effort":
+        sign = int(np.sign(drive @ from_rest[1:]))
     return Pair(actuator, channel, group, sign, gain, delay, float(share))
 
 
