@@ -181,7 +181,7 @@ def commands(draw: st.DrawFn) -> CommandConfig:
                 (low, high),
                 draw(st.just(0.0) | st.floats(1e-3, 1e3)),
                 min(max(low + draw(st.floats(0.0, 1.0)) * (high - low), low), high),
-            )  # fmt: skip
+            )
         )
     return CommandConfig((MessageConfig("commands", "x/msg/X", "data", tuple(actuators)),))
 

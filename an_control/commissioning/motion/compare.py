@@ -27,6 +27,9 @@ GAIN_FACTOR = 3.0
 """A gain is odd if it is this many times as large or as small as the median of like ones."""
 MAX_UNIT_ERROR = 0.3
 """Largest error of the logarithm of a factor that a unit explains."""
+MIN_LINEAR = 0.8
+"""Gains are only compared of responses of which at least this share follows the command; end stops
+and dry friction make others."""
 MIN_LIKE = 3
 """Least number of like actuators from which a usual gain is known."""
 MAX_SILENT_SHARE = 1.0 / 3.0
@@ -483,7 +486,7 @@ class _Comparison:
         for group in self._groups:
             like: dict[str, list[Pair]] = {}
             for one in self._pairs:
-                if one.group == group:
+                if one.group == group and one.linear >= MIN_LINEAR:
                     stem = _DIGITS_AND_SIDES.sub("", self._names[one.actuator])
                     like.setdefault(stem, []).append(one)
             for members in like.values():

@@ -14,7 +14,6 @@ import numpy as np
 
 from an_control.wiring import CommandConfig
 
-
 SWEEP = 1.0 / 3.0
 """Share by which the frequency of a sine begins below its mean, and ends above it."""
 

@@ -5,10 +5,11 @@ Three ideas, none of which needs a model of the robot:
 - **Pairing.** The part of a reading that a linear system could make of the command (the command,
   its derivative and its integrals) is the response. A joint's own motor moves its sensor more than
   the other motors do, and more than it moves the other sensors.
-- **Sign and delay.** The response is compared with those of masses, dampers and springs of many
-  sizes, each delayed by 0, 1, 2, ... ticks. If none fits, as with end stops or dry friction, the
-  work decides the sign: a motor can only put energy into a robot at rest, so the sum of command
-  times movement is positive from the first moment on. A reversed motor or sensor makes it negative.
+- **Sign and delay.** A motor can only put energy into a robot at rest. So the work, the sum of
+  command times movement, is positive from the first moment on, whatever holds the joint; a reversed
+  motor or sensor makes it negative. Where an unknown delay of the sensor could turn that round, the
+  response is compared with those of masses, dampers and springs of many sizes, each delayed by 0,
+  1, 2, ... ticks.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ from an_control.commissioning.motion.run import MotionRecording
 
 TAIL_TICKS = 8
 """Ticks after an actuator's motion that still belong to its response."""
-MIN_RATIO = 2.0
+MIN_RATIO = 3.0
 """A response must be this many times as large as the movement just before."""
+TREND_ORDER, BEFORE_ORDER = 5, 3
+"""Terms of the polynomial that is removed as drift or slow swinging: during an actuator's motion,
+and in the rest before, which is half as long."""
 MIN_F = 4.0
 """Least F statistic of a response: variance that it explains, for each of its degrees of freedom,
 over the variance that is left."""
@@ -79,6 +83,7 @@ class Pair:
         sign: 1 if a rising command makes the reading rise, -1 if it falls, 0 if that is not known.
         gain: Typical response of the reading for each unit of the command.
         delay: Ticks by which the response is later than in the next reading; None if not known.
+        linear: Share (0..1) of the reading's variance that follows the command linearly.
         share: Share (0..1) of this pair in the movement of the sensor and the effect of the motor.
     """
 
@@ -88,6 +93,7 @@ class Pair:
     sign: int
     gain: float
     delay: int | None
+    linear: float
     share: float
 
 
@@ -110,10 +116,10 @@ def measure_responses(recording: MotionRecording) -> tuple[np.ndarray, np.ndarra
         drive = recording.commands[begin:end, actuator] - recording.centre[actuator]
         readings = recording.readings[begin:end]
         before = recording.readings[max(0, begin - (end - begin) // 2) : begin]
-        usual = _remove_trend(before).std(0)
+        usual = _remove_trend(before, BEFORE_ORDER).std(0)
         explained, left = _split_response(drive, readings)
         degrees = 4
-        free = len(drive) - degrees - 3
+        free = len(drive) - degrees - TREND_ORDER
         size = np.sqrt(np.square(explained).mean(0))
         ratio = np.square(explained).sum(0) / degrees / (np.square(left).sum(0) / free + 1e-300)
         extent[actuator] = size
@@ -174,8 +180,8 @@ def find_sign(
 ) -> int:
     """Return the direction in which a reading responds.
 
-    If a simple system explains the response in one direction, but not in the other, that direction
-    counts. Else the work must have the same sign for all delays that a sensor may have.
+    If the work has the same sign for all delays that a sensor may have, that counts. Else a simple
+    system must explain the response in one direction, and none in the other.
 
     Args:
         drive: (T,) distance of each command from the safe command.
@@ -188,13 +194,15 @@ def find_sign(
         1 or -1, or 0 if the direction is not clear.
     """
     up, down = float(fit.rising.min()), float(fit.falling.min())
-    if min(up, down) <= 1.0 - MIN_SIGN_FIT and max(up, down) >= SIGN_RATIO * min(up, down):
-        return 1 if up < down else -1
     signs = {
         _find_sign_of_work(drive, readings, noise, delay, is_rate=is_rate)
         for delay in range(min(MAX_DELAY, len(drive) // 4) + 1)
     }
-    return signs.pop() if len(signs) == 1 else 0
+    if len(signs) == 1:
+        return signs.pop()
+    if min(up, down) <= 1.0 - MIN_SIGN_FIT and max(up, down) >= SIGN_RATIO * min(up, down):
+        return 1 if up < down else -1
+    return 0
 
 
 def _find_sign_of_work(
@@ -275,7 +283,8 @@ def _describe_pair(
     is_rate = group.kind == "velocity"
     before = recording.readings[max(0, begin - TAIL_TICKS) : begin + 1, channel]
     from_rest = readings - before.mean()
-    explained, _ = _split_response(drive, readings[1:, None])
+    explained, left = _split_response(drive, readings[1:, None])
+    linear = float(explained.var() / max(explained.var() + left.var(), 1e-300))
     gain = float(explained.std() / max(drive.std(), 1e-300))
     sign, delay = 0, None
     if group.kind in ("position", "velocity"):
@@ -284,7 +293,7 @@ def _describe_pair(
         delay = find_delay(fit)
     elif group.kind == "effort":
         sign = int(np.sign(drive @ from_rest[1:]))
-    return Pair(actuator, channel, group, sign, gain, delay, float(share))
+    return Pair(actuator, channel, group, sign, gain, delay, linear, float(share))
 
 
 def _split_response(drive: np.ndarray, readings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -299,21 +308,21 @@ def _split_response(drive: np.ndarray, readings: np.ndarray) -> tuple[np.ndarray
     """
     first = np.cumsum(drive)
     basis = np.stack([drive, np.gradient(drive), first, np.cumsum(first)], axis=1)
-    basis = _remove_trend(basis)
+    basis = _remove_trend(basis, TREND_ORDER)
     basis = basis / np.maximum(np.linalg.norm(basis, axis=0), 1e-300)
     directions, sizes, _ = np.linalg.svd(basis, full_matrices=False)
     directions = directions[:, sizes > 1e-6 * sizes[0]]
-    flat = _remove_trend(readings)
+    flat = _remove_trend(readings, TREND_ORDER)
     explained = directions @ (directions.T @ flat)
     return explained, flat - explained
 
 
 def _remove_trend(values: np.ndarray, order: int = 3) -> np.ndarray:
-    """Return a copy of values (T, C) without mean, slope and, with order 3, curvature."""
+    """Return a copy of values (T, C) without the polynomial of this many terms that fits best."""
     if not len(values):
         return values
     times = np.linspace(-1.0, 1.0, len(values))
-    trend, _ = np.linalg.qr(np.stack([times**power for power in range(order)], axis=1))
+    trend, _ = np.linalg.qr(np.polynomial.legendre.legvander(times, order - 1))
     return np.asarray(values - trend @ (trend.T @ values))
 
 
