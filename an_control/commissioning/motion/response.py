@@ -25,10 +25,11 @@ from an_control.commissioning.motion.run import MotionRecording
 TAIL_TICKS = 8
 """Ticks after an actuator's motion that still belong to its response."""
 MIN_RATIO = 3.0
-"""A response must be this many times as large as the movement just before."""
-TREND_ORDER, BEFORE_ORDER = 5, 3
+"""A response must be this many times as large as the swinging just before."""
+TREND_ORDER, BEFORE_ORDER, SWING_ORDER = 5, 3, 10
 """Terms of the polynomial that is removed as drift or slow swinging: during an actuator's motion,
-and in the rest before, which is half as long."""
+and in the rest before, which is half as long; and terms of the polynomial that there follows all
+swinging but not the noise."""
 MIN_F = 4.0
 """Least F statistic of a response: variance that it explains, for each of its degrees of freedom,
 over the variance that is left."""
@@ -37,7 +38,7 @@ MIN_RESPONSE = 1e-3
 MIN_SHARE = 0.6
 """Least share of a pair in the movement of its sensor and in the effect of its motor, 0..1, in
 amplitude."""
-MIN_PART = 0.3
+MIN_PART = 0.2
 """Part of the largest response below which a response is a mere reaction."""
 FIRST_PART = 0.3
 """The sign of the work counts as soon as it exceeds this share of its largest absolute value."""
@@ -116,7 +117,8 @@ def measure_responses(recording: MotionRecording) -> tuple[np.ndarray, np.ndarra
         drive = recording.commands[begin:end, actuator] - recording.centre[actuator]
         readings = recording.readings[begin:end]
         before = recording.readings[max(0, begin - (end - begin) // 2) : begin]
-        usual = _remove_trend(before, BEFORE_ORDER).std(0)
+        swing = _remove_trend(before, BEFORE_ORDER) - _remove_trend(before, SWING_ORDER)
+        usual = np.sqrt(np.square(swing).mean(0))
         explained, left = _split_response(drive, readings)
         degrees = 4
         free = len(drive) - degrees - TREND_ORDER
