@@ -35,7 +35,7 @@ robot: arm
 rate_hz: 50
 min_present_share: 0.5
 sources:
-  joints: {topic: joint_states, type: sensor_msgs/msg/JointState, max_age_s: 0.5}
+  joints: {topic: joint_states, type: sensor_msgs/msg/JointState, max_age_s: 0.5, rate_hz: 100}
 channels:
   left.position: {source: joints, field: 'position[left]'}
   right.position: {source: joints, field: 'position[right]'}
