@@ -306,6 +306,11 @@ class CheckCommand:
         if run.stopped:
             findings.problems.append(f"motion: {run.stopped}")
             return False
+        if run.repeats:
+            findings.notes.append(
+                f"motion: readings were missing {run.repeats} times, and the actuator that moved"
+                " began again"
+            )
         recording = run.make_recording()
         diagnosis = diagnose_motion(recording, wiring.command)
         findings.motion = report.make_pair_rows(recording, diagnosis)

@@ -34,10 +34,10 @@ POSES = {"hanging": MotionSettings().amplitude, "on_back": 0.5}
 the floor, and friction holds them against less."""
 MAX_SECONDS = 30.0
 DISTURBANCES = {
-    "none": (0.0, 0),
+    "undisturbed": (0.0, 0),
     "noise": (0.02, 0),
-    "delay": (0.0, 3),
-    "noise and delay": (0.02, 3),
+    "3 ticks late": (0.0, 3),
+    "noise, 3 ticks late": (0.02, 3),
 }
 """Standard deviation of noise on all readings, after the wiring's scale, and their delay in ticks.
 The commands of the motion do not depend on readings, so both can be added to a recording."""
