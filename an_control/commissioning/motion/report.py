@@ -54,7 +54,7 @@ def make_pair_rows(recording: MotionRecording, diagnosis: MotionDiagnosis) -> li
                 f"{recording.configs[one.channel].field}",
                 "sign": SIGNS[one.sign],
                 "gain": one.gain,
-                "delay [ticks]": "?" if one.delay is None else str(one.delay),
+                "late by at least [ticks]": "?" if one.delay is None else str(one.delay),
                 "share": one.share,
             }
             for one in mine

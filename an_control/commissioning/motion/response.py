@@ -44,8 +44,11 @@ FIRST_PART = 0.3
 """The sign of the work counts as soon as it exceeds this share of its largest absolute value."""
 MIN_WORK = 4.0
 """Least work, in standard deviations of what the noise alone gives."""
-MAX_DELAY = 10
+MAX_DELAY = 6
 """Longest delay, in ticks, that is considered."""
+DELAY_SHARE = 1.0 / 18.0
+"""Longest delay, as a share of an actuator's motion; that of three cycles is a sixth of a cycle. A
+delay near a quarter of a cycle would look like another sign."""
 MIN_FIT = 0.99
 """Least share of a response's variance that a fitted mass, damper and spring must explain for its
 delay to be given."""
@@ -83,7 +86,8 @@ class Pair:
         group: The channel's group.
         sign: 1 if a rising command makes the reading rise, -1 if it falls, 0 if that is not known.
         gain: Typical response of the reading for each unit of the command.
-        delay: Ticks by which the response is later than in the next reading; None if not known.
+        delay: Least number of ticks by which the response is later than in the next reading; a slow
+            motor may look like more. None if not known.
         linear: Share (0..1) of the reading's variance that follows the command linearly.
         share: Share (0..1) of this pair in the movement of the sensor and the effect of the motor.
     """
@@ -198,7 +202,7 @@ def find_sign(
     up, down = float(fit.rising.min()), float(fit.falling.min())
     signs = {
         _find_sign_of_work(drive, readings, noise, delay, is_rate=is_rate)
-        for delay in range(min(MAX_DELAY, len(drive) // 4) + 1)
+        for delay in range(min(MAX_DELAY, int(DELAY_SHARE * len(drive))) + 1)
     }
     if len(signs) == 1:
         return signs.pop()
@@ -230,7 +234,9 @@ def _find_sign_of_work(
 
 
 def find_delay(fit: SystemFit) -> int | None:
-    """Return by how many ticks a response is late, or None if no simple system explains it.
+    """Return by how many ticks a response is late at least; None if no simple system explains it.
+
+    A delay can hardly be told from a slow motor, so the shortest that explains the response counts.
 
     Args:
         fit: The result of `fit_simple_systems`.
@@ -258,7 +264,7 @@ def fit_simple_systems(
         answers = np.diff(answers, axis=1, prepend=0.0)
     target = _remove_trend(readings[1:, None], 2)[:, 0]
     total = max(float(target @ target), 1e-300)
-    delays = min(MAX_DELAY, len(drive) // 4) + 1
+    delays = min(MAX_DELAY, int(DELAY_SHARE * len(drive))) + 1
     errors = np.ones((2, delays))
     for delay in range(delays):
         late = np.concatenate([np.zeros((len(answers), delay)), answers], 1)[:, : len(drive)]
