@@ -146,7 +146,7 @@ def _key(pair) -> tuple[int, int, int]:
     return pair.actuator, pair.channel, pair.sign
 
 
-def test_an_ant_that_stands_is_said_to_move_too_little_or_ends_its_episode(tmp_path):
+def test_an_ant_whose_legs_are_held_by_friction_is_said_to_move_too_little_and_no_more(tmp_path):
     (tmp_path / "w.yaml").write_text(WIRING)
     (tmp_path / "s.yaml").write_text(
         SIMULATION.replace("step_s:", "options: {pose: on_back}\nstep_s:")
