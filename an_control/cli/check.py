@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import sys
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from an_control.commissioning.doctor.driven import DrivenRecorder
     from an_control.commissioning.doctor.live import LiveRecorder
     from an_control.commissioning.listen import ListenResult
+    from an_control.commissioning.motion.plan import MotionPlan
+    from an_control.commissioning.motion.run import MotionRun
 
 LISTEN_S, DOCTOR_S = 5.0, 10.0
 """Seconds for which to listen to a robot: the first number without a diagnosis of wrong wiring (the
@@ -71,6 +74,7 @@ class Findings:
         channels: Rows of the table of channels; each is a dict of cells by column.
         actuators: Rows of the table of actuators.
         sources: Rows of the table of sources (topic subscriptions).
+        motion: Rows of the table of actuators and the sensors that they move.
         doctor: Rows of the table of wrongly wired channels and motors.
         diff: Difference between the text of the wiring file and the corrected text; "" if nothing
             is corrected.
@@ -83,6 +87,7 @@ class Findings:
     channels: list[dict[str, Any]] = field(default_factory=list)
     actuators: list[dict[str, Any]] = field(default_factory=list)
     sources: list[dict[str, Any]] = field(default_factory=list)
+    motion: list[dict[str, Any]] = field(default_factory=list)
     doctor: list[dict[str, Any]] = field(default_factory=list)
     diff: str = ""
     """Difference between the text of the wiring file and the corrected text; "" if nothing is
@@ -100,9 +105,12 @@ class CheckCommand:
     Prints tables of the channels, the actuators and, with --live or --bag, the sources (topics). If
     the model has an identity monitor (which detects swapped signals), and a live robot moves on
     commands of the policy or of another node, the check also finds which channels and motors are
-    wired wrong, and prints the corrected lines. The undecided values of a draft (comments that
-    begin with SET) are problems until their comments are deleted. Exit status 0: no problem; 1: a
-    problem; 2: bad input.
+    wired wrong, and prints the corrected lines. --move needs no model: it moves one actuator after
+    another by a small sine around the safe command, within the limits of the wiring, and finds
+    which sensors each moves. `an-control estop`, Ctrl-C and another node's commands stop that; the
+    last command is the safe one. The undecided values of a draft (comments that begin with SET) are
+    problems until their comments are deleted. Exit status 0: no problem; 1: a problem; 2: bad
+    input.
     """
 
     wiring: tyro.conf.Positional[Path]
@@ -110,10 +118,18 @@ class CheckCommand:
     model: ModelFile | None = None
     """A .safetensors model file, an .onnx file of another tool, or the name of a shipped model."""
     live: bool = False
-    """Listen to the running robot; nothing is sent."""
+    """Listen to the running robot; nothing is sent, except with --move."""
     sim: Path | None = None
-    """A simulation YAML: run that robot with the wiring and the model, inside this command and
-    without topics."""
+    """A simulation YAML: run that robot with the wiring and the model, or with --move, inside this
+    command and without topics."""
+    move: bool = False
+    """With --live or --sim: move each actuator by a small sine, and find which sensors it moves.
+    Hang the robot up or lay it on its back first."""
+    yes: bool = False
+    """With --move: do not ask before a live robot moves."""
+    amplitude: float | None = None
+    """With --move: how far each actuator moves, as a share of the distance from its safe command to
+    its nearer limit, by default 0.1."""
     fix: OutputFile | None = None
     """Write the corrected wiring here, if something in the wiring is found to be wrong."""
     bag: Path | None = None
@@ -129,8 +145,11 @@ class CheckCommand:
         """Check the wiring, print the findings and return the exit status."""
         if self.seconds is not None and not 0.0 < self.seconds <= 3600.0:
             raise InputError(f"--seconds {self.seconds:g}: must be more than 0, at most 3600")
-        if self.sim is not None and (self.live or self.bag or self.model is None):
-            raise InputError("--sim: with --model, and not with --live or --bag")
+        if self.sim is not None and (
+            self.live or self.bag or (self.model is None and not self.move)
+        ):
+            raise InputError("--sim: with --model or --move, and not with --live or --bag")
+        self._check_motion_options()
         if self.fix is not None and not (self.live or self.sim or self.bag):
             raise InputError("--fix: only with --live, --bag or --sim")
         if self.namespace and not (self.live or self.bag):
@@ -153,7 +172,8 @@ class CheckCommand:
             findings.problems += self._find_command_problems(wiring)
         else:
             self._compare_wiring_with_model(wiring, table, model, findings)
-        live = self._make_live_recorder(wiring, model, findings) if self.live else None
+        listens = self.live and not self.move
+        live = self._make_live_recorder(wiring, model, findings) if listens else None
         heard = self._listen_to_robot(wiring, live) if self.live else None
         recorder: DrivenRecorder | None = live
         if self.bag is not None:
@@ -164,8 +184,10 @@ class CheckCommand:
         _add_actuator_rows(wiring, str(self.model), model, findings)
         if heard is not None:
             _add_source_rows(heard, findings)
-        examined = False
-        if recorder is not None and model is not None:
+        examined = moved = False
+        if self.move:
+            moved = self._move_robot(wiring, findings)
+        elif recorder is not None and model is not None:
             if recorder.commands:
                 recording = recorder.recorder.make_recording()
                 examined = self._diagnose_recording(wiring, model, recording, findings)
@@ -177,14 +199,19 @@ class CheckCommand:
         elif self.sim is not None and model is not None and not findings.problems:
             simulated = self._record_simulation()
             examined = self._diagnose_recording(wiring, model, simulated, findings)
-        self._add_check_summary(model, heard, examined, findings)
+        self._add_check_summary(model, heard, examined, moved, findings)
         _print_findings(findings)
         asked = {"wiring": str(self.wiring), "model": None if model is None else str(self.model)}
         write_json(self.json, {**asked, **vars(findings)})
         return 1 if findings.problems else 0
 
     def _add_check_summary(
-        self, model: Model | None, listened: ListenResult | None, examined: bool, findings: Findings
+        self,
+        model: Model | None,
+        listened: ListenResult | None,
+        examined: bool,
+        moved: bool,
+        findings: Findings,
     ) -> None:
         """Add to `findings` what was checked, what was not, and which channels never changed.
 
@@ -192,6 +219,7 @@ class CheckCommand:
             model: The model; None if none is given.
             listened: What was received from the robot or read from a bag; None if neither was done.
             examined: Whether a recording was examined for wrong wiring.
+            moved: Whether the actuators were moved one at a time.
             findings: Receives the lists and notes.
         """
         ranged = model is not None and bool(get_training_ranges(model))
@@ -202,6 +230,7 @@ class CheckCommand:
              "they need --live or --bag, and a model with the ranges of its training"),
             ("signs, offsets and swapped wires", examined,
              "they need a model with a monitor, and a driven robot: --live, --bag or --sim"),
+            ("which sensors each motor moves, and their signs", moved, "--move"),
         ]  # fmt: skip
         findings.looked_at = [what for what, done, _ in parts if done]
         findings.not_looked_at = [f"{what} ({need})" for what, done, need in parts if not done]
@@ -210,7 +239,7 @@ class CheckCommand:
                 f"units are not checked: {self.model} holds no ranges of its training"
                 " (an-control train-monitor adds them)"
             )
-        still = [] if listened is None else [
+        still = [] if listened is None or self.move else [
             id_ for id_, one in listened.ranges.items() if one.count > 1 and one.low == one.high
         ]  # fmt: skip
         if still:
@@ -218,6 +247,112 @@ class CheckCommand:
                 f"did not change, and so could not be checked: {join_names(still)}:"
                 " move the robot meanwhile"
             )
+
+    def _check_motion_options(self) -> None:
+        """Check the options of the motion.
+
+        Raises:
+            InputError: An option is missing, or does not fit the others.
+        """
+        if not self.move:
+            if self.yes or self.amplitude is not None:
+                raise InputError("--yes, --amplitude: only with --move")
+            return
+        if not (self.live or self.sim):
+            raise InputError("--move: only with --live or --sim")
+        if self.seconds is not None and self.sim:
+            raise InputError("--seconds: not with --sim --move, which takes as long as it needs")
+        if self.amplitude is not None and not 0.0 < self.amplitude <= 1.0:
+            raise InputError(f"--amplitude {self.amplitude:g}: must be more than 0, at most 1")
+        if self.live and not self.yes and not sys.stdin.isatty():
+            raise InputError(
+                "--move: the robot would move, and there is no terminal to ask: add --yes"
+            )
+
+    def _move_robot(self, wiring: Wiring, findings: Findings) -> bool:
+        """Move the actuators one at a time, and add what that shows to `findings`.
+
+        With ``--fix`` the corrected wiring is written.
+
+        Args:
+            wiring: The robot's wiring.
+            findings: Receives tables, problems and notes.
+
+        Returns:
+            Whether the whole motion was made.
+
+        Raises:
+            InputError: The channels are patches of a camera, or the namespace is not valid.
+        """
+        from an_control.commissioning.motion import report
+        from an_control.commissioning.motion.compare import diagnose_motion
+        from an_control.commissioning.motion.plan import MotionSettings
+        from an_control.commissioning.motion.run import MotionRun
+
+        if wiring.images:
+            raise InputError(f"--move: {self.wiring}: its channels are patches of a camera")
+        settings = MotionSettings()
+        if self.amplitude is not None:
+            settings = replace(settings, amplitude=self.amplitude)
+        run = MotionRun(wiring, settings)
+        if self.sim is not None:
+            require_packages("sim", "gymnasium")
+            from an_control_sim.bridge.motion_run import move_simulated_robot
+
+            seconds = move_simulated_robot(run, self.sim)
+            findings.notes.append(f"motion: {seconds:.1f} s of simulated time")
+        else:
+            self._move_live_robot(run)
+        if run.stopped:
+            findings.problems.append(f"motion: {run.stopped}")
+            return False
+        if run.repeats:
+            findings.notes.append(
+                f"motion: readings were missing {run.repeats} times, and the actuator that moved"
+                " began again"
+            )
+        recording = run.make_recording()
+        diagnosis = diagnose_motion(recording, wiring.command)
+        findings.motion = report.make_pair_rows(recording, diagnosis)
+        findings.doctor = report.make_finding_rows(diagnosis)
+        findings.problems += report.list_problems(diagnosis)
+        findings.notes += diagnosis.notes
+        text = read_regular_file(self.wiring).decode()
+        repair = report.correct_wiring(text, wiring, diagnosis)
+        findings.diff = repair.diff
+        findings.notes += [f"motion: not in the corrected file: {one}" for one in repair.left]
+        if self.fix is not None and repair.diff:
+            write_file(self.fix, repair.text)
+            findings.notes.append(f"motion: the corrected wiring is {self.fix}")
+        return True
+
+    def _move_live_robot(self, run: MotionRun) -> None:
+        """Move a running robot; if it must not be moved, `run` says why.
+
+        Args:
+            run: The run, which keeps the recording.
+
+        Raises:
+            InputError: The namespace is not valid.
+        """
+        from an_control.commissioning.motion.live import MotionRefusedError, move_live_robot
+        from an_control.commissioning.motion.report import describe_plan
+
+        def confirm(plan: MotionPlan) -> bool:
+            """Say what will happen, and return whether the user agrees."""
+            print(describe_plan(run.wiring, plan), flush=True)
+            if self.yes:
+                return True
+            return input("type yes to move it: ").strip() == "yes"
+
+        try:
+            move_live_robot(run, self.namespace, confirm)
+        except WiringError:
+            raise
+        except MotionRefusedError as error:
+            run.stop_early(str(error))
+        except ValueError as error:
+            raise InputError(f"--namespace {self.namespace}: {error}") from error
 
     def _find_command_problems(self, wiring: Wiring) -> list[str]:
         """Return the error of a wiring whose command messages cannot be made.
@@ -597,6 +732,7 @@ def _print_findings(findings: Findings) -> None:
         ("messages", [{key: row[key] for key in ARRIVED} for row in findings.sources]),
         ("channels", [_join_range_ends(row) for row in findings.channels]),
         ("actuators", findings.actuators),
+        ("motion", findings.motion),
         ("doctor", findings.doctor),
     ):
         if rows:

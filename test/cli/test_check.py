@@ -61,7 +61,7 @@ def test_what_fits_is_listed_and_ends_with_0(tmp_path, capsys):
     assert "nothing is wrong" in shown and "joints: position[left]" in shown
     assert "looked at: names and rate of the model\nnot looked at: types, rates and ages" in shown
     assert (
-        found["looked_at"] == ["names and rate of the model"] and len(found["not_looked_at"]) == 3
+        found["looked_at"] == ["names and rate of the model"] and len(found["not_looked_at"]) == 4
     )
 
 

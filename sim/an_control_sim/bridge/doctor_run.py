@@ -7,6 +7,7 @@ directly, without topics and clock.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from an_control.commissioning.doctor import Recording
 from an_control.commissioning.doctor.recorder import ReadingsRecorder
 from an_control.control.controller import Controller
 from an_control.disturbance import derive_episode_seed
+from an_control.wiring import CommandConfig, CommandMessage
 from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import load_simulation
 
@@ -65,7 +67,9 @@ def record_simulation(
                         recorder.table.store_message(name, sensor_topic.message, now_ns, now_ns)
                 controller.tick(now_ns, now_ns)
                 sent = controller.compute_command(None)
-                _pass_command_to_robot(controller, robot, sent, now_ns)
+                pass_command_to_robot(
+                    controller.wiring.command, controller.messages, robot, sent, now_ns
+                )
                 recorder.add_tick(controller.acting.convert_to_action(sent), now_ns, now_ns)
                 answer = robot.commands.newest_command
                 robot.step(robot.commands.safe if answer is None else answer)
@@ -78,24 +82,28 @@ def record_simulation(
     return recorder.make_recording(), returns
 
 
-def _pass_command_to_robot(
-    controller: Controller, robot: SimulatedRobot, values: np.ndarray, stamp_ns: int
+def pass_command_to_robot(
+    command: CommandConfig,
+    messages: Sequence[CommandMessage],
+    robot: SimulatedRobot,
+    values: np.ndarray,
+    stamp_ns: int,
 ) -> None:
     """Pass a controller's command to a simulated robot, as ROS messages but without ROS.
 
     Args:
-        controller: The controller, whose wiring and message objects are used.
+        command: The command section of the wiring.
+        messages: The message objects that carry a command, one for each topic.
         robot: The robot, which stores the command for its next step.
         values: The command (A,) in physical units.
         stamp_ns: The stamp of the messages.
     """
-    command = controller.wiring.command
     topics = {
         topic: number for number, (topic, _) in enumerate(robot.commands.topics_and_message_classes)
     }
     robot.commands.clear_commands()
     for config, message, span in zip(
-        command.messages, controller.messages, command.message_slices, strict=True
+        command.messages, messages, command.message_slices, strict=True
     ):
         message.fill(values[span], stamp_ns)
         if config.topic in topics:

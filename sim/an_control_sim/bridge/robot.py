@@ -101,7 +101,7 @@ class SimulatedRobot:
         """Reset the environment to the start of an episode, which depends only on the seed."""
         observation, self._info = self._environment.reset(seed=seed)
         self._observation = self._read(observation)
-        self.reward, self.over = 0.0, False
+        self.reward, self.over, self.terminated = 0.0, False, False
 
     def step(self, commands: NDArray[np.float64]) -> None:
         """Advance the simulation by one step under a command.
@@ -115,6 +115,8 @@ class SimulatedRobot:
         self._observation = self._read(observation)
         self.reward = float(reward)
         """The reward of the newest step."""
+        self.terminated = bool(terminated)
+        """Whether the episode has ended in another way than by a time limit."""
         self.over = bool(terminated or truncated)
         """Whether the episode has ended."""
 

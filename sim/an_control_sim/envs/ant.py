@@ -111,6 +111,50 @@ class AntWorld:
         for joint, angle in zip(self._joints, joint_position, strict=True):
             pybullet.resetJointState(self._ant, joint, float(angle), 0.0, physicsClientId=client)
 
+    def hang(self) -> None:
+        """Fix the torso in the air, so that the legs hang freely."""
+        self._place_torso((0.0, 0.0, HANGING_M), (0.0, 0.0, 0.0, 1.0))
+        pybullet.createConstraint(
+            self._ant, -1, -1, -1, pybullet.JOINT_FIXED,
+            (0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, HANGING_M),
+            physicsClientId=self._client,
+        )  # fmt: skip
+
+    def turn_on_back(self) -> None:
+        """Turn the ant on its back, just above the floor."""
+        self._place_torso((0.0, 0.0, ON_BACK_M), (1.0, 0.0, 0.0, 0.0))
+
+    def _place_torso(
+        self,
+        position: tuple[float, float, float],
+        orientation: tuple[float, float, float, float],
+    ) -> None:
+        """Place the torso, which takes the legs along.
+
+        Args:
+            position: The position in m.
+            orientation: The orientation, a quaternion (x, y, z, w).
+        """
+        pybullet.resetBasePositionAndOrientation(
+            self._ant, position, orientation, physicsClientId=self._client
+        )
+
+    def settle(self, seconds: float, damping: float) -> None:
+        """Simulate without torque, with damped joints that come to rest.
+
+        Args:
+            seconds: The simulated time.
+            damping: The damping of the joints in N m s/rad meanwhile; none afterwards.
+        """
+        for strength in (damping, 0.0):
+            for link in self._links:
+                pybullet.changeDynamics(
+                    self._ant, link, jointDamping=strength, physicsClientId=self._client
+                )
+            if strength:
+                for _ in range(round(seconds / STEP_S)):
+                    self.advance([0.0] * len(JOINTS))
+
     def _scale_mass(self) -> None:
         """Multiply the mass and the inertia of all parts of the ant by the attribute `mass`."""
         for link in (-1, *self._links):
@@ -279,9 +323,16 @@ TARGET_X_M = 1000.0
 START_ANGLE_RAD = 0.1
 REST_S = 2.0
 """Seconds that the Ant lies without torque before an episode that starts at rest."""
+HANGING_M, ON_BACK_M = 2.0, 0.35
+"""Heights at which the torso is placed for the poses "hanging" and "on_back"."""
+BRAKE_NMS = 10.0
+"""Damping of the joints while these poses come to rest, in N m s/rad."""
 ELECTRICITY_COST = -2.0
 STALL_TORQUE_COST = -0.1
 JOINT_AT_LIMIT_COST = -0.1
+
+
+POSES = ("standing", "hanging", "on_back")
 
 
 class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
@@ -300,6 +351,8 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         render_mode: None, or "rgb_array" for pictures that follow the torso.
         width: The width of the pictures in pixels.
         height: The height of the pictures in pixels.
+        pose: "standing"; "hanging" with the torso fixed in the air; or "on_back", lying on its back
+            on the floor. In the last two an episode begins with the legs at rest and never ends.
     """
 
     channels = ANT_CHANNELS
@@ -308,13 +361,22 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     starts = ("rest", "posture")
     metadata = {"render_modes": ["rgb_array"], "render_fps": round(1.0 / STEP_S)}  # noqa: RUF012
 
-    def __init__(self, render_mode: str | None = None, width: int = 320, height: int = 240) -> None:
+    def __init__(
+        self,
+        render_mode: str | None = None,
+        width: int = 320,
+        height: int = 240,
+        pose: str = "standing",
+    ) -> None:
+        if pose not in POSES:
+            raise ValueError(f"pose: {pose!r} (allowed: {', '.join(POSES)})")
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode: {render_mode!r} is neither None nor 'rgb_array'")
         if width < 1 or height < 1:
             raise ValueError(f"picture of {width} x {height} pixels")
         self.render_mode = render_mode
         self._size = (width, height)
+        self._pose = pose
         self.observation_space = gymnasium.spaces.Box(-CLIP, CLIP, (len(ANT_CHANNELS),), np.float32)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (len(JOINTS),), np.float32)
         self._scale, self._offset = np.array([ANT_SCALING[name] for name in ANT_CHANNELS]).T
@@ -339,7 +401,11 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             reach = np.radians(list(JOINT_LIMITS_DEG.values())).T
         elif start not in ("usual", "rest"):
             raise ValueError(f"start: {start!r} (allowed: usual, {', '.join(self.starts)})")
+        if self._pose != "standing":
+            reach += np.radians(list(JOINT_LIMITS_DEG.values())).mean(axis=1)
         self._world.rebuild(self.np_random.uniform(*reach))
+        if self._pose != "standing":
+            self._rest_in_pose()
         self._start = self._world.read_state().position
         self._down = start == "rest"
         if self._down:
@@ -366,7 +432,16 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         observation = self._make_observation(state)
         reward, fallen = self._compute_reward(state, wide)
         self._contact = self._world.read_foot_contact()
+        fallen = fallen and self._pose == "standing"
         return observation, reward, fallen, False, {"distance_m": self._compute_progress_m(state)}
+
+    def _rest_in_pose(self) -> None:
+        """Place the Ant as its pose says, and let its legs come to rest."""
+        if self._pose == "hanging":
+            self._world.hang()
+        else:
+            self._world.turn_on_back()
+        self._world.settle(REST_S, BRAKE_NMS)
 
     def set_physics(self, mass: float, friction: float) -> None:
         """Set the mass of the Ant and the friction of the floor, from the next reset on.

@@ -1,0 +1,524 @@
+"""Compare what each actuator moved with what the wiring says, and find the wrong lines.
+
+The wiring says by names which sensor measures which actuator: the channel `hip_1.position` belongs
+to the actuator `hip_1`. A line that contradicts itself, such as the channel `hip_1.position` that
+reads `position[hip_2]`, shows where a mistake is. If no line does, and the same would be seen with
+a mistake of the motor or with the same mistake of all its sensors, then both are said, and nothing
+is corrected.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from an_control.commissioning.doctor.data_checks import Series, describe_series_problems
+from an_control.commissioning.doctor.hypotheses import UNITS, CandidateWiring, Recording
+from an_control.commissioning.motion.response import Pair, SensorGroup, pair_sensors
+from an_control.commissioning.motion.run import MotionRecording
+from an_control.wiring import ChannelConfig, CommandConfig
+
+MAX_ODD_SHARE = 1.0 / 3.0
+"""Signs are wrong where at most this share of like ones differs from the others."""
+GAIN_FACTOR = 3.0
+"""A gain is odd if it is this many times as large or as small as the median of like ones."""
+MAX_UNIT_ERROR = 0.3
+"""Largest error of the logarithm of a factor that a unit explains."""
+MIN_LINEAR = 0.8
+"""Gains are only compared of responses of which at least this share follows the command; end stops
+and dry friction make others."""
+MIN_LIKE = 3
+"""Least number of like actuators from which a usual gain is known."""
+MAX_SILENT_SHARE = 1.0 / 3.0
+"""Largest share of actuators without a response with which the others are still compared."""
+KINDS = {
+    "velocity": re.compile(r"velocit|speed|twist|rate|qvel|\bdq\b", re.IGNORECASE),
+    "effort": re.compile(r"effort|torque|force|current", re.IGNORECASE),
+    "position": re.compile(r"position|angle|pose|theta|qpos|\bq\b", re.IGNORECASE),
+}
+"""How the kind of a sensor is known by its field or its id; the first that matches counts."""
+_ELEMENT = re.compile(r"\[([^\]]*)\]")
+_SUFFIX = re.compile(r"[._/-](position|velocity|effort|torque|pos|vel|speed|angle)$")
+_DIGITS_AND_SIDES = re.compile(
+    r"\d+|(?<![a-z])(left|right|front|rear|back|hind|fl|fr|rl|rr|hl|hr|lf|rf|l|r)(?![a-z])",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class MotionFinding:
+    """A mistake in the wiring that the motion has shown.
+
+    Attributes:
+        what: Name of the channel or of the actuator.
+        text: What is wrong with it, as the end of a sentence.
+        certain: Whether the mistake can only be in this line.
+        correction: The value that its line would get, or another explanation; "" for none.
+    """
+
+    what: str
+    text: str
+    certain: bool
+    correction: str = ""
+
+
+@dataclass
+class MotionDiagnosis:
+    """What a motion has shown.
+
+    Attributes:
+        pairs: Which sensor belongs to which actuator.
+        silent: Names of the actuators that moved nothing.
+        unmoved: Ids of the channels that an actuator should move, but none did.
+        findings: Mistakes in the wiring.
+        notes: Remarks, one sentence each.
+        corrected: The wiring with all certain corrections.
+        recording: The channels in the form that `Repair` takes.
+    """
+
+    pairs: list[Pair]
+    silent: list[str]
+    unmoved: list[str]
+    corrected: CandidateWiring
+    recording: Recording
+    findings: list[MotionFinding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def diagnose_motion(recording: MotionRecording, command: CommandConfig) -> MotionDiagnosis:
+    """Find which sensor belongs to which actuator, and what contradicts the wiring.
+
+    Args:
+        recording: A recording of the motion.
+        command: The command section of the wiring.
+    """
+    return _Comparison(recording, command).make_diagnosis()
+
+
+def group_sensors(
+    ids: Sequence[str], configs: Sequence[ChannelConfig], actuators: Sequence[str]
+) -> list[SensorGroup]:
+    """Group the channels that are like each other, by source and field.
+
+    If names of actuators occur among the channels, groups without such a name are left out.
+
+    Args:
+        ids: Ids of the channels.
+        configs: The wiring's entry for each channel.
+        actuators: Names of the actuators.
+    """
+    groups: dict[str, list[int]] = {}
+    for place, config in enumerate(configs):
+        if not config.sine_or_cosine:
+            name = f"{config.source}: {_ELEMENT.sub('', config.field)}"
+            groups.setdefault(name, []).append(place)
+    named = {
+        name: any(find_actuator(ids[i], configs[i].field, actuators) is not None for i in members)
+        for name, members in groups.items()
+    }
+    found = []
+    for name, members in groups.items():
+        if named[name] or not any(named.values()):
+            kinds = [_find_kind(ids[i], configs[i].field) for i in members]
+            by_kind = {kind: [i for i, k in zip(members, kinds, strict=True) if k == kind]
+                       for kind in dict.fromkeys(kinds)}  # fmt: skip
+            found += [SensorGroup(name, kind, tuple(own)) for kind, own in by_kind.items()]
+    return found
+
+
+def find_actuator(id_: str, path: str, actuators: Sequence[str]) -> int | None:
+    """Return the index of the actuator that a channel is named after, or None.
+
+    The channel's id counts; the element in its field only if the id names no actuator.
+
+    Args:
+        id_: Id of the channel.
+        path: Its field path.
+        actuators: Names of the actuators.
+    """
+    for text in (_SUFFIX.sub("", id_), id_, *_ELEMENT.findall(path)):
+        matches = [
+            name for name in actuators
+            if re.search(rf"(?<![A-Za-z0-9_]){re.escape(name)}(?![A-Za-z0-9_])", text)
+        ]  # fmt: skip
+        if matches:
+            return list(actuators).index(max(matches, key=len))
+    return None
+
+
+def _find_kind(id_: str, path: str) -> str:
+    """Return the kind of a sensor: "position", "velocity", "effort" or "other"."""
+    for text in (_ELEMENT.sub("", path), id_):
+        for kind, pattern in KINDS.items():
+            if pattern.search(text):
+                return kind
+    return "other"
+
+
+def _find_element(path: str | None, names: Sequence[str]) -> str | None:
+    """Return the name in the brackets of a field path, if it is one of these names."""
+    found = [one.strip("'\"") for one in _ELEMENT.findall(path or "")]
+    return next((one for one in found if one in names), None)
+
+
+def _find_odd_ones(signs: dict[int, int]) -> tuple[int, list[int]] | None:
+    """Find the signs that differ from most others.
+
+    Args:
+        signs: The sign of each item; zeros are left out.
+
+    Returns:
+        The usual sign, and the items that have the other one; None if as good as half have each.
+    """
+    known = {item: sign for item, sign in signs.items() if sign}
+    usual = 1 if sum(known.values()) >= 0 else -1
+    odd = [item for item, sign in known.items() if sign != usual]
+    return (usual, odd) if len(odd) <= MAX_ODD_SHARE * len(known) else None
+
+
+def _describe_factor(factor: float) -> str:
+    """Return what may explain that a channel moves this many times as far as like ones."""
+    units = [text for unit, text in UNITS.items() if abs(np.log(factor / unit)) < MAX_UNIT_ERROR]
+    return f"look at its scale and unit{': ' if units else ''}{' or '.join(units)}"
+
+
+def make_doctor_recording(recording: MotionRecording, command: CommandConfig) -> Recording:
+    """Return the channels and actuators in the form in which the doctor corrects a wiring file.
+
+    Args:
+        recording: A recording of the motion.
+        command: The command section of the wiring.
+    """
+    ticks = len(recording.commands)
+    return Recording.from_readings(
+        recording.readings, recording.ids, command.convert_to_action(recording.commands),
+        actuators=recording.actuators,
+        scale=np.array([one.scale for one in recording.configs]),
+        offset=np.array([one.offset for one in recording.configs]),
+        starts=np.arange(ticks) == 0,
+    )  # fmt: skip
+
+
+def _copy_wiring(recording: Recording) -> CandidateWiring:
+    """Return the wiring of a recording as a candidate with arrays of its own."""
+    same = CandidateWiring.from_recording(recording)
+    return replace(same, scale=same.scale.copy(), offset=same.offset.copy())
+
+
+class _Comparison:
+    """One comparison of a recording with its wiring; see `diagnose_motion`."""
+
+    def __init__(self, recording: MotionRecording, command: CommandConfig) -> None:
+        self._recording, self._command = recording, command
+        self._names = names = recording.actuators
+        self._groups = group_sensors(recording.ids, recording.configs, names)
+        self._pairs, self._shared = pair_sensors(recording, self._groups)
+        action = np.sign([one.scale for one in command.actuators])
+        self._signs = {one: int(one.sign * action[one.actuator]) for one in self._pairs}
+        """Sign of each pair, from the action to the reading."""
+        self._meant = {
+            channel: find_actuator(recording.ids[channel], recording.configs[channel].field, names)
+            for group in self._groups
+            for channel in group.channels
+        }
+        """For each channel the actuator that it is named after; None for none."""
+        self._by_actuator = {
+            place: [one for one in self._pairs if one.actuator == place]
+            for place in range(len(names))
+        }
+        converted = make_doctor_recording(recording, command)
+        self._found = MotionDiagnosis(self._pairs, [], [], _copy_wiring(converted), converted)
+
+    def make_diagnosis(self) -> MotionDiagnosis:
+        """Make all comparisons, and return what they have found."""
+        if self._say_if_hardly_anything_moved():
+            return self._found
+        self._list_what_did_not_move()
+        if any(one is not None for one in self._meant.values()):
+            self._compare_order()
+        elif self._pairs:
+            self._found.notes.append(
+                "motion: the channels are not named after the actuators, so only the table says"
+                " which belongs to which"
+            )
+        self._compare_signs()
+        self._compare_gains()
+        self._compare_rates()
+        return self._found
+
+    def _add(self, what: str, text: str, *, certain: bool, correction: str = "") -> None:
+        """Add a finding; see `MotionFinding`."""
+        self._found.findings.append(MotionFinding(what, text, certain, correction))
+
+    def _say_if_hardly_anything_moved(self) -> bool:
+        """Report that too few actuators move a sensor of their own; return whether that is so."""
+        names = self._names
+        self._found.silent = [name for k, name in enumerate(names) if not self._by_actuator[k]]
+        silent = self._found.silent
+        if not self._groups:
+            self._add("no channel", "holds a number that could show a movement", certain=False)
+            return True
+        if len(names) < MIN_LIKE or len(silent) <= MAX_SILENT_SHARE * len(names):
+            return False
+        text = "move no sensor clearly, so nothing else is concluded"
+        self._add(
+            ", ".join(silent), text, certain=False,
+            correction="try a larger --amplitude, or hang the robot so that all can move freely",
+        )  # fmt: skip
+        return True
+
+    def _list_what_did_not_move(self) -> None:
+        """Report actuators that moved nothing, and channels that no actuator moved."""
+        ids, plan = self._recording.ids, self._recording.plan
+        moved = {one.channel for one in self._pairs}
+        for place, name in enumerate(self._names):
+            if self._by_actuator[place]:
+                continue
+            also = [ids[c] for c, who in self._shared.items() if place in who]
+            if plan.amplitudes[place] == 0.0:
+                text, hint = "cannot move: its limits leave it no room around the safe command", ""
+            elif also:
+                text = f"moves no sensor alone (it shares {', '.join(also)} with others)"
+                hint = "try a larger --amplitude"
+            else:
+                text = "moves no sensor"
+                hint = "dead, not connected, or held: try a larger --amplitude"
+            self._add(name, text, certain=False, correction=hint)
+        for channel, meant in self._meant.items():
+            if channel in moved or meant is None or not self._by_actuator[meant]:
+                continue
+            self._found.unmoved.append(ids[channel])
+            others = [self._names[k] for k in self._shared.get(channel, [])]
+            text = (
+                f"is moved by {' and '.join(others[:2])}, by none of them alone"
+                if others
+                else "is moved by no actuator"
+            )
+            self._add(ids[channel], text, certain=False, correction="stuck, or not connected")
+
+    def _compare_order(self) -> None:
+        """Find exchanged motors and exchanged sensors."""
+        moves: dict[int, int] = {}
+        for place, pairs in self._by_actuator.items():
+            named = [(one, self._meant[one.channel]) for one in pairs]
+            wrong = {meant for _, meant in named if meant is not None and meant != place}
+            right = any(meant == place for _, meant in named)
+            if len(wrong) == 1 and not right and self._blame_motor(place, named):
+                moves[place] = wrong.pop()
+            else:
+                for one, meant in named:
+                    if meant is not None and meant != place:
+                        self._report_wrong_sensor(one, meant)
+        complete = set(moves) == set(moves.values())
+        for place, other in moves.items():
+            self._report_wrong_motor(place, other, complete=complete)
+
+    def _blame_motor(self, place: int, named: Sequence[tuple[Pair, int | None]]) -> bool:
+        """Return whether an actuator whose sensors all have another's name is itself the wrong one.
+
+        It is, unless the lines of these sensors read elements with another name than their own, and
+        those fit the name of the actuator's field.
+
+        Args:
+            place: Index of the actuator.
+            named: Its sensors, each with the actuator that the sensor is named after.
+        """
+        own = self._get_actuator_element(place)
+        elements = [self._get_channel_element(one.channel) for one, _ in named]
+        return not all(element is not None and element == own for element in elements) or (
+            own != self._names[place]
+        )
+
+    def _get_channel_element(self, channel: int) -> str | None:
+        """Return the name of the element that a channel reads, None if it has no such name."""
+        return _find_element(self._recording.configs[channel].field, self._names)
+
+    def _get_actuator_element(self, place: int) -> str:
+        """Return the name of the element that an actuator's commands go to."""
+        actuator = self._command.actuators[place]
+        return _find_element(actuator.field, self._names) or actuator.name
+
+    def _report_wrong_sensor(self, pair: Pair, meant: int) -> None:
+        """Report a channel that measures another joint than its name says.
+
+        Args:
+            pair: The channel, and the actuator that moves it.
+            meant: Index of the actuator that it is named after.
+        """
+        id_, mover = self._recording.ids[pair.channel], self._names[pair.actuator]
+        source = next((one.channel for one in self._pairs
+                       if one.group == pair.group and one.actuator == meant), None)  # fmt: skip
+        others = [one for one in self._by_actuator[pair.actuator] if one.channel != pair.channel]
+        fits = any(self._meant[one.channel] == pair.actuator for one in others)
+        element = self._get_channel_element(pair.channel)
+        contradicts = element is not None and element != self._names[meant]
+        certain = source is not None and (fits or contradicts)
+        correction = ""
+        if source is not None:
+            config = self._recording.configs[source]
+            correction = f"{'' if certain else 'perhaps '}field: {config.field}"
+            if certain:
+                self._found.corrected.slots[pair.channel] = source
+        self._add(id_, f"measures the joint that actuator {mover} moves", certain=certain,
+                  correction=correction)  # fmt: skip
+
+    def _report_wrong_motor(self, place: int, other: int, *, complete: bool) -> None:
+        """Report an actuator that moves another joint than its name says.
+
+        Args:
+            place: Index of the actuator.
+            other: Index of the actuator whose joint it moves.
+            complete: Whether the actuators with wrong names just exchange their joints.
+        """
+        name, joint = self._names[place], self._names[other]
+        sensors = [self._recording.ids[one.channel] for one in self._by_actuator[place]]
+        certain = complete and self._get_actuator_element(place) != name
+        if certain:
+            self._found.corrected.motors[place] = other
+        correction = f"its field is that of {joint}" if certain else (
+            f"exchange the commands of the two, or else the fields of {', '.join(sensors)}"
+        )  # fmt: skip
+        self._add(name, f"moves the joint {joint}", certain=certain, correction=correction)
+
+    def _compare_signs(self) -> None:
+        """Find reversed motors and reversed sensors."""
+        bad: dict[Pair, bool] = {}
+        usual_signs = {}
+        for group in self._groups:
+            signs = {
+                place: self._signs[one] for place, one in enumerate(self._pairs)
+                if one.group == group
+            }  # fmt: skip
+            if not any(signs.values()):
+                continue
+            result = _find_odd_ones(signs)
+            if result is None:
+                falls = [self._recording.ids[self._pairs[k].channel] for k in signs if signs[k] < 0]
+                self._add(
+                    ", ".join(falls),
+                    f"fall with a rising action, as many other elements of {group.name} rise",
+                    certain=False,
+                    correction="which are right cannot be told: see the table",
+                )
+                continue
+            usual_signs[group] = result[0]
+            bad |= {self._pairs[k]: k in result[1] for k, sign in signs.items() if sign}
+        self._describe_usual_signs(usual_signs)
+        for place, pairs in self._by_actuator.items():
+            wrong = [one for one in pairs if bad.get(one)]
+            right = [one for one in pairs if bad.get(one) is False]
+            if wrong and not right:
+                self._report_reversed_motor(place, wrong)
+            for one in wrong if right else []:
+                self._report_reversed_sensor(one)
+
+    def _describe_usual_signs(self, usual: dict[SensorGroup, int]) -> None:
+        """Say what the usual signs of all groups mean.
+
+        Args:
+            usual: The sign of most channels in each group.
+        """
+        falling = [group.name for group, sign in usual.items() if sign < 0]
+        if not falling:
+            return
+        if len(falling) == len(usual):
+            self._found.notes.append(
+                f"motion: a rising action makes {', '.join(falling)} fall: either this is meant, or"
+                " all motors are reversed, or all of these sensors; the motion cannot tell"
+            )
+        else:
+            rising = [group.name for group, sign in usual.items() if sign > 0]
+            self._add(
+                ", ".join(falling),
+                f"falls with a rising action, while {', '.join(rising)} rises",
+                certain=False,
+                correction="reverse the scale of one of the two",
+            )
+
+    def _report_reversed_sensor(self, pair: Pair) -> None:
+        """Report a channel with the wrong sign, whose motor and other sensors are right."""
+        scale = -self._recording.configs[pair.channel].scale
+        self._found.corrected.scale[pair.channel] *= -1.0
+        self._add(
+            self._recording.ids[pair.channel], "has the wrong sign", certain=True,
+            correction=f"scale: {scale:.9g}",
+        )  # fmt: skip
+
+    def _report_reversed_motor(self, place: int, wrong: Sequence[Pair]) -> None:
+        """Report an actuator all of whose sensors respond in the wrong direction.
+
+        Args:
+            place: Index of the actuator.
+            wrong: Its sensors.
+        """
+        scales = {k: int(np.sign(one.scale)) for k, one in enumerate(self._command.actuators)}
+        result = _find_odd_ones(scales)
+        motor_is_odd = result is not None and place in result[1]
+        odd_sensors = [one for one in wrong if self._has_odd_scale(one)]
+        ids = [self._recording.ids[one.channel] for one in wrong]
+        if len(odd_sensors) == len(wrong) and not motor_is_odd:
+            for one in wrong:
+                self._report_reversed_sensor(one)
+            return
+        certain = motor_is_odd and not odd_sensors
+        if certain:
+            self._found.corrected.gain[place] = -1.0
+        scale = -self._command.actuators[place].scale
+        other = "" if certain else f", or else reverse {' and '.join(ids)}"
+        self._add(self._names[place], "is reversed", certain=certain,
+                  correction=f"scale: {scale:.9g}{other}")  # fmt: skip
+
+    def _has_odd_scale(self, pair: Pair) -> bool:
+        """Return whether a channel's scale has another sign than those of most like channels."""
+        scales = {
+            channel: int(np.sign(self._recording.configs[channel].scale))
+            for channel in pair.group.channels
+        }
+        result = _find_odd_ones(scales)
+        return result is not None and pair.channel in result[1]
+
+    def _compare_gains(self) -> None:
+        """Find actuators and sensors whose response is far from those of like ones."""
+        odd: dict[Pair, float] = {}
+        for group in self._groups:
+            like: dict[str, list[Pair]] = {}
+            for one in self._pairs:
+                if one.group == group and one.linear >= MIN_LINEAR:
+                    stem = _DIGITS_AND_SIDES.sub("", self._names[one.actuator])
+                    like.setdefault(stem, []).append(one)
+            for members in like.values():
+                usual = float(np.median([self._compute_gain(one) for one in members]))
+                for one in members if len(members) >= MIN_LIKE else []:
+                    factor = self._compute_gain(one) / usual
+                    if not 1.0 / GAIN_FACTOR < factor < GAIN_FACTOR:
+                        odd[one] = factor
+        for place, pairs in self._by_actuator.items():
+            strange = [one for one in pairs if one in odd]
+            if strange and len(strange) == len(pairs):
+                factor = float(np.exp(np.mean([np.log(odd[one]) for one in strange])))
+                self._add(self._names[place], f"moves its sensors {factor:.2g} times as far as like"
+                          " actuators", certain=False,
+                          correction="look at its scale, and at those of its sensors")  # fmt: skip
+            else:
+                for one in strange:
+                    self._add(self._recording.ids[one.channel],
+                              f"moves {odd[one]:.2g} times as far as like channels", certain=False,
+                              correction=_describe_factor(odd[one]))  # fmt: skip
+
+    def _compute_gain(self, pair: Pair) -> float:
+        """Return the gain of a pair, for each unit of the action instead of the command."""
+        return pair.gain * abs(self._command.actuators[pair.actuator].scale)
+
+    def _compare_rates(self) -> None:
+        """Find velocities that are not the change of their positions, by the names of fields."""
+        recording = self._recording
+        times_s = np.arange(len(recording.commands)) / recording.rate_hz
+        series = Series(recording.ids, times_s, self._found.recording.raw)
+        configs = dict(zip(recording.ids, recording.configs, strict=True))
+        for text in describe_series_problems(series, configs):
+            what, _, rest = text.removeprefix("channel ").partition(": ")
+            if all(one.what != what for one in self._found.findings):
+                self._add(what, rest, certain=False)

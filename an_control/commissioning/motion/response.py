@@ -1,0 +1,424 @@
+"""Find which sensors respond to which actuator, in which direction, how much and how late.
+
+Three ideas, none of which needs a model of the robot:
+
+- **Pairing.** The part of a reading that a linear system could make of the command (the command,
+  its derivative and its integrals) is the response. A joint's own motor moves its sensor more than
+  the other motors do, and more than it moves the other sensors.
+- **Sign and delay.** A motor can only put energy into a robot at rest. So the work, the sum of
+  command times movement, is positive from the first moment on, whatever holds the joint; a reversed
+  motor or sensor makes it negative. Where an unknown delay of the sensor could turn that round, the
+  response is compared with those of masses, dampers and springs of many sizes, each delayed by 0,
+  1, 2, ... ticks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from an_control.commissioning.motion.run import MotionRecording
+
+TAIL_TICKS = 8
+"""Ticks after an actuator's motion that still belong to its response."""
+MIN_RATIO = 3.0
+"""A response must be this many times as large as the swinging just before."""
+TREND_ORDER, BEFORE_ORDER, SWING_ORDER = 5, 3, 10
+"""Terms of the polynomial that is removed as drift or slow swinging: during an actuator's motion,
+and in the rest before, which is half as long; and terms of the polynomial that there follows all
+swinging but not the noise."""
+MIN_F = 4.0
+"""Least F statistic of a response: variance that it explains, for each of its degrees of freedom,
+over the variance that is left."""
+MIN_RESPONSE = 1e-3
+"""Least response, in the unit of the readings, of which a policy's are of the order of 1."""
+MIN_SHARE = 0.6
+"""Least share of a pair in the movement of its sensor and in the effect of its motor, 0..1, in
+amplitude."""
+MIN_PART = 0.2
+"""Part of the largest response below which a response is a mere reaction."""
+FIRST_PART = 0.3
+"""The sign of the work counts as soon as it exceeds this share of its largest absolute value."""
+MIN_WORK = 4.0
+"""Least work, in standard deviations of what the noise alone gives."""
+MAX_DELAY = 6
+"""Longest delay, in ticks, that is considered."""
+DELAY_SHARE = 1.0 / 18.0
+"""Longest delay, as a share of an actuator's motion; that of three cycles is a sixth of a cycle. A
+delay near a quarter of a cycle would look like another sign."""
+MIN_FIT = 0.99
+"""Least share of a response's variance that a fitted mass, damper and spring must explain for its
+delay to be given."""
+MIN_SIGN_FIT = 0.8
+"""Least share of the variance that a fitted system must explain for the sign of its response to
+count."""
+SIGN_RATIO = 1.5
+"""Least ratio of the unexplained variances with either sign for the better one to count."""
+BEST_FIT = 1.1
+"""The shortest delay is taken whose remaining error is at most this many times the least one."""
+
+
+@dataclass(frozen=True)
+class SensorGroup:
+    """Channels that are like each other: elements of one field of one source.
+
+    Attributes:
+        name: Name of the group, such as "joints: position".
+        kind: "position", "velocity", "effort" or "other".
+        channels: Indices of its channels in the recording.
+    """
+
+    name: str
+    kind: str
+    channels: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A sensor that an actuator moves, and moves more than any other actuator does.
+
+    Attributes:
+        actuator: Index of the actuator.
+        channel: Index of the channel.
+        group: The channel's group.
+        sign: 1 if a rising command makes the reading rise, -1 if it falls, 0 if that is not known.
+        gain: Typical response of the reading for each unit of the command.
+        delay: Least number of ticks by which the response is later than in the next reading; a slow
+            motor may look like more. None if not known.
+        linear: Share (0..1) of the reading's variance that follows the command linearly.
+        share: Share (0..1) of this pair in the movement of the sensor and the effect of the motor.
+    """
+
+    actuator: int
+    channel: int
+    group: SensorGroup
+    sign: int
+    gain: float
+    delay: int | None
+    linear: float
+    share: float
+
+
+def measure_responses(recording: MotionRecording) -> tuple[np.ndarray, np.ndarray]:
+    """Measure how far each channel moves with each actuator.
+
+    Args:
+        recording: The recording, of A actuators and C channels.
+
+    Returns:
+        extent (A, C): root mean square of each response, in the unit of the readings; NaN for a
+        channel without all readings. clear (A, C): whether there is a response at all.
+    """
+    shape = len(recording.actuators), len(recording.ids)
+    extent, clear = np.zeros(shape), np.zeros(shape, bool)
+    for actuator, (begin, end) in enumerate(recording.plan.spans):
+        end = min(end + TAIL_TICKS, len(recording.commands))
+        if end - begin < 2 * TAIL_TICKS:
+            continue
+        drive = recording.commands[begin:end, actuator] - recording.centre[actuator]
+        readings = recording.readings[begin:end]
+        before = recording.readings[max(0, begin - (end - begin) // 2) : begin]
+        swing = _remove_trend(before, BEFORE_ORDER) - _remove_trend(before, SWING_ORDER)
+        usual = np.sqrt(np.square(swing).mean(0))
+        explained, left = _split_response(drive, readings)
+        degrees = 4
+        free = len(drive) - degrees - TREND_ORDER
+        size = np.sqrt(np.square(explained).mean(0))
+        ratio = np.square(explained).sum(0) / degrees / (np.square(left).sum(0) / free + 1e-300)
+        extent[actuator] = size
+        clear[actuator] = (size > MIN_RATIO * usual) & (ratio > MIN_F) & (size > MIN_RESPONSE)
+    return extent, clear
+
+
+def pair_sensors(
+    recording: MotionRecording, groups: Sequence[SensorGroup]
+) -> tuple[list[Pair], dict[int, list[int]]]:
+    """Find the sensors of each actuator.
+
+    In a group each actuator gets one channel; more only if there are more channels than actuators.
+
+    Args:
+        recording: The recording.
+        groups: Groups of channels that are like each other.
+
+    Returns:
+        The pairs, and for each channel that moves but belongs to no actuator alone the indices of
+        the actuators that move it, the strongest first.
+    """
+    extent, clear = measure_responses(recording)
+    pairs, shared = [], {}
+    for group in groups:
+        columns = list(group.channels)
+        moved = np.where(clear[:, columns], extent[:, columns], 0.0)
+        moved = _drop_reactions(moved)
+        share = _balance(moved) if len(columns) > 1 else moved / max(np.linalg.norm(moved), 1e-300)
+        for place, actuator in enumerate(_assign(share)):
+            channel = columns[place]
+            if actuator is not None and share[actuator, place] >= MIN_SHARE:
+                pairs.append(
+                    _describe_pair(recording, actuator, group, channel, share[actuator, place])
+                )
+            elif moved[:, place].any():
+                order = np.argsort(-moved[:, place])
+                shared[channel] = [int(one) for one in order if moved[one, place] > 0.0]
+    pairs.sort(key=lambda one: (one.actuator, one.channel))
+    return pairs, shared
+
+
+class SystemFit(NamedTuple):
+    """How well delayed masses, dampers and springs explain a response.
+
+    Attributes:
+        rising: (D,) for each delay in ticks, the share of the variance that the best system leaves
+            unexplained if the reading rises with the command.
+        falling: (D,) the same if the reading falls with the command.
+    """
+
+    rising: np.ndarray
+    falling: np.ndarray
+
+
+def find_sign(
+    drive: np.ndarray, readings: np.ndarray, noise: float, fit: SystemFit, *, is_rate: bool
+) -> int:
+    """Return the direction in which a reading responds.
+
+    If the work has the same sign for all delays that a sensor may have, that counts. Else a simple
+    system must explain the response in one direction, and none in the other.
+
+    Args:
+        drive: (T,) distance of each command from the safe command.
+        readings: (T + 1,) a reading before each command, and one after the last.
+        noise: Standard deviation of the readings at rest.
+        fit: The result of `fit_simple_systems`.
+        is_rate: Whether the reading is a velocity, relative to that at rest, instead of a position.
+
+    Returns:
+        1 or -1, or 0 if the direction is not clear.
+    """
+    up, down = float(fit.rising.min()), float(fit.falling.min())
+    signs = {
+        _find_sign_of_work(drive, readings, noise, delay, is_rate=is_rate)
+        for delay in range(min(MAX_DELAY, int(DELAY_SHARE * len(drive))) + 1)
+    }
+    if len(signs) == 1:
+        return signs.pop()
+    if min(up, down) <= 1.0 - MIN_SIGN_FIT and max(up, down) >= SIGN_RATIO * min(up, down):
+        return 1 if up < down else -1
+    return 0
+
+
+def _find_sign_of_work(
+    drive: np.ndarray, readings: np.ndarray, noise: float, delay: int, *, is_rate: bool
+) -> int:
+    """Return the sign of the work done, or 0 if it is not clearly above the noise.
+
+    Args:
+        drive: (T,) distance of each command from the safe command.
+        readings: (T + 1,) a reading before each command, and one after the last.
+        noise: Standard deviation of the readings at rest.
+        delay: Assumed delay of the readings in ticks.
+        is_rate: Whether the reading is a velocity, relative to that at rest, instead of a position.
+    """
+    movement = (readings[1:] if is_rate else np.diff(readings))[delay:]
+    drive = drive[: len(movement)]
+    work = np.cumsum(drive * movement)
+    largest = float(np.abs(work).max(initial=0.0))
+    weights = drive if is_rate else np.diff(drive, append=0.0)
+    if largest <= MIN_WORK * noise * float(np.linalg.norm(weights)):
+        return 0
+    return int(np.sign(work[int((np.abs(work) > FIRST_PART * largest).argmax())]))
+
+
+def find_delay(fit: SystemFit) -> int | None:
+    """Return by how many ticks a response is late at least; None if no simple system explains it.
+
+    A delay can hardly be told from a slow motor, so the shortest that explains the response counts.
+
+    Args:
+        fit: The result of `fit_simple_systems`.
+    """
+    errors = fit.rising if fit.rising.min() < fit.falling.min() else fit.falling
+    least = float(errors.min())
+    if least > 1.0 - MIN_FIT:
+        return None
+    return int((errors <= BEST_FIT * least + 1e-4).argmax())
+
+
+def fit_simple_systems(
+    drive: np.ndarray, readings: np.ndarray, step_s: float, *, is_rate: bool
+) -> SystemFit:
+    """Fit masses with dampers and springs of many sizes to a response, for each delay.
+
+    Args:
+        drive: (T,) distance of each command from the safe command.
+        readings: (T + 1,) a reading before each command, and one after the last.
+        step_s: Seconds of a tick.
+        is_rate: Whether the reading is a velocity instead of a position.
+    """
+    answers = _simulate_simple_systems(drive, step_s)
+    if is_rate:
+        answers = np.diff(answers, axis=1, prepend=0.0)
+    target = _remove_trend(readings[1:, None], 2)[:, 0]
+    total = max(float(target @ target), 1e-300)
+    delays = min(MAX_DELAY, int(DELAY_SHARE * len(drive))) + 1
+    errors = np.ones((2, delays))
+    for delay in range(delays):
+        late = np.concatenate([np.zeros((len(answers), delay)), answers], 1)[:, : len(drive)]
+        late = _remove_trend(late.T, 2)
+        squares = np.square(late).sum(0)
+        products = target @ late
+        gained = np.divide(products**2, squares, out=np.zeros_like(squares), where=squares > 0.0)
+        for row, sign in enumerate((1.0, -1.0)):
+            best = float(gained[sign * products > 0.0].max(initial=0.0))
+            errors[row, delay] = max(0.0, 1.0 - best / total)
+    return SystemFit(errors[0], errors[1])
+
+
+def _describe_pair(
+    recording: MotionRecording, actuator: int, group: SensorGroup, channel: int, share: float
+) -> Pair:
+    """Return a pair of actuator and channel, with sign, gain and delay of the response."""
+    begin, end = recording.plan.spans[actuator]
+    end = min(end + TAIL_TICKS, len(recording.commands) - 1)
+    drive = recording.commands[begin:end, actuator] - recording.centre[actuator]
+    readings = recording.readings[begin : end + 1, channel]
+    rest = recording.readings[: recording.plan.spans[0][0], channel]
+    noise = float(_remove_trend(rest[:, None]).std()) if len(rest) > 3 else 0.0
+    is_rate = group.kind == "velocity"
+    before = recording.readings[max(0, begin - TAIL_TICKS) : begin + 1, channel]
+    from_rest = readings - before.mean()
+    explained, left = _split_response(drive, readings[1:, None])
+    linear = float(explained.var() / max(explained.var() + left.var(), 1e-300))
+    gain = float(explained.std() / max(drive.std(), 1e-300))
+    sign, delay = 0, None
+    if group.kind in ("position", "velocity"):
+        fit = fit_simple_systems(drive, from_rest, 1.0 / recording.rate_hz, is_rate=is_rate)
+        sign = find_sign(drive, from_rest, noise, fit, is_rate=is_rate)
+        delay = find_delay(fit)
+    elif group.kind == "effort":
+        sign = int(np.sign(drive @ from_rest[1:]))
+    return Pair(actuator, channel, group, sign, gain, delay, linear, float(share))
+
+
+def _split_response(drive: np.ndarray, readings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Split readings into what the drive explains and the rest, without their trend.
+
+    Args:
+        drive: (T,) the drive.
+        readings: (T, C) the readings.
+
+    Returns:
+        (T, C) the explained part, and (T, C) what is left.
+    """
+    first = np.cumsum(drive)
+    basis = np.stack([drive, np.gradient(drive), first, np.cumsum(first)], axis=1)
+    basis = _remove_trend(basis, TREND_ORDER)
+    basis = basis / np.maximum(np.linalg.norm(basis, axis=0), 1e-300)
+    directions, sizes, _ = np.linalg.svd(basis, full_matrices=False)
+    directions = directions[:, sizes > 1e-6 * sizes[0]]
+    flat = _remove_trend(readings, TREND_ORDER)
+    explained = directions @ (directions.T @ flat)
+    return explained, flat - explained
+
+
+def _remove_trend(values: np.ndarray, order: int = 3) -> np.ndarray:
+    """Return a copy of values (T, C) without the polynomial of this many terms that fits best."""
+    if not len(values):
+        return values
+    times = np.linspace(-1.0, 1.0, len(values))
+    trend, _ = np.linalg.qr(np.polynomial.legendre.legvander(times, order - 1))
+    return np.asarray(values - trend @ (trend.T @ values))
+
+
+def _drop_reactions(moved: np.ndarray) -> np.ndarray:
+    """Set small responses to 0 that are mere reactions to the movement of another joint.
+
+    These are small parts of the sensor's largest response, and of the largest response to a motor
+    that is also the largest one of its sensor, and so that motor's own.
+
+    Args:
+        moved: (A, C) the responses of a group.
+    """
+    strongest = moved.max(axis=0, initial=0.0)
+    kept = np.where(moved >= MIN_PART * strongest, moved, 0.0)
+    for row in kept:
+        best = int(row.argmax())
+        if row[best] > 0.0 and row[best] == strongest[best]:
+            row[row < MIN_PART * row[best]] = 0.0
+    return kept
+
+
+def _balance(moved: np.ndarray) -> np.ndarray:
+    """Scale rows and columns of a matrix until the squares in each sum to 1 (Sinkhorn and Knopp).
+
+    So strong motors and sensors with large numbers count no more than others.
+    """
+    share = moved / max(float(moved.max()), 1e-300)
+    for _ in range(30):
+        share = share / np.maximum(np.linalg.norm(share, axis=0, keepdims=True), 1e-12)
+        share = share / np.maximum(np.linalg.norm(share, axis=1, keepdims=True), 1e-12)
+    return share
+
+
+def _assign(share: np.ndarray) -> list[int | None]:
+    """Assign actuators to the columns of a matrix, so that the product of the shares is largest.
+
+    Args:
+        share: (A, C) shares; an actuator is never assigned where its share is 0.
+
+    Returns:
+        The actuator of each column, None if it has none.
+    """
+    from an_control.monitor.kernels import solve_assignment
+
+    actuators, columns = share.shape
+    copies = max(1, -(-columns // max(1, actuators)))
+    size = max(copies * actuators, columns)
+    costs = np.full((size, size), 50.0)
+    costs[: copies * actuators, :columns] = np.tile(-np.log(share + 1e-12), (copies, 1))
+    rows = solve_assignment(costs)[:columns]
+    found = [int(row) % actuators if row < copies * actuators else None for row in rows]
+    return [
+        one if one is not None and share[one, place] > 0.0 else None
+        for place, one in enumerate(found)
+    ]
+
+
+def _simulate_simple_systems(drive: np.ndarray, step_s: float) -> np.ndarray:
+    """Return the positions (K, T) of K masses with dampers and springs that a drive (T,) moves.
+
+    The last system follows the drive at once. Each begins at rest; its size is left open.
+    """
+    times = (np.arange(len(drive)) + 0.5) * step_s
+    kernels = [_integrate_decay(rate, times) for rate in
+               (0.0, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)]  # fmt: skip
+    for hz in (0.3, 0.6, 0.8, 1.0, 1.3, 1.7, 2.2, 3.0, 5.0, 8.0, 12.0, 20.0):
+        for damping in (0.02, 0.3, 0.7, 1.001, 2.0):
+            kernels.append(_compute_oscillation(2.0 * np.pi * hz, damping, times))
+    instant = np.zeros(len(drive))
+    instant[0] = 1.0
+    kernels.append(instant)
+    spectrum = np.fft.rfft(np.array(kernels), 2 * len(drive), axis=1)
+    driven = spectrum * np.fft.rfft(drive, 2 * len(drive))
+    return np.asarray(np.fft.irfft(driven, 2 * len(drive), axis=1)[:, : len(drive)])
+
+
+def _integrate_decay(rate: float, times: np.ndarray) -> np.ndarray:
+    """Return the position (T,) of a mass after a push, if friction slows it down at a rate."""
+    return times if rate == 0.0 else (1.0 - np.exp(-rate * times)) / rate
+
+
+def _compute_oscillation(pulse: float, damping: float, times: np.ndarray) -> np.ndarray:
+    """Return the position (T,) of a mass on a spring after a push.
+
+    Args:
+        pulse: Angular frequency without damping, in rad/s.
+        damping: Damping ratio, not 1.
+        times: (T,) times since the push in s.
+    """
+    root = np.sqrt(complex(1.0 - damping**2)) * pulse
+    return np.asarray((np.exp(-damping * pulse * times) * np.sin(root * times) / root).real)

@@ -1,0 +1,233 @@
+"""Run a planned motion, tick by tick: read, limit, record. It needs no ROS and no clock.
+
+Every command passes the same safety gate as a policy's. While sensors that the wiring requires are
+missing the command is the safe one, and the actuator that was moving begins again afterwards. The
+run stops for good if the e-stop is set, or if sensors are missing for long or often.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from an_control.commissioning.motion.plan import MotionPlan, MotionSettings, plan_motion
+from an_control.control.command_safety import EStop, SafetyGate
+from an_control.wiring import (
+    ChannelConfig,
+    ChannelTable,
+    Readings,
+    Wiring,
+    compute_sendable_limits,
+    make_command_messages,
+)
+
+MAX_REPEATS = 20
+"""Number of times that the motion of an actuator may be interrupted by missing readings."""
+MAX_LACK_S = 1.0
+"""Seconds for which readings may be missing until the motion is stopped."""
+WAIT_S = 5.0
+"""Seconds to wait for the first readings before the motion."""
+
+
+@dataclass(frozen=True)
+class MotionRecording:
+    """Readings and commands of a robot whose actuators were moved one at a time.
+
+    Attributes:
+        ids: Ids of the C channels.
+        configs: The wiring's entry for each channel.
+        readings: (T, C) readings after scale and offset, not clipped; NaN where missing.
+        commands: (T, A) commands in physical units, each sent after the readings of the same tick.
+        centre: (A,) the command around which the actuators moved.
+        plan: The motion that was planned.
+        rate_hz: Ticks per second.
+        actuators: Names of the A actuators.
+    """
+
+    ids: tuple[str, ...]
+    configs: tuple[ChannelConfig, ...]
+    readings: np.ndarray
+    commands: np.ndarray
+    centre: np.ndarray
+    plan: MotionPlan
+    rate_hz: float
+    actuators: tuple[str, ...]
+
+
+class MotionRun:
+    """A run of the motion, with the safety gate, the readings and the record of a robot.
+
+    The caller stores messages in `table`. For each tick it calls `tick`, then `compute_command`,
+    and sends that command, until `is_over`. At the end it sends the command of `stop`.
+
+    Args:
+        wiring: The robot's wiring.
+        settings: The settings of the motion.
+        estop: The e-stop.
+
+    Raises:
+        WiringError: The wiring does not fit its message types.
+    """
+
+    def __init__(
+        self, wiring: Wiring, settings: MotionSettings, estop: EStop | None = None
+    ) -> None:
+        self.wiring, self.settings = wiring, settings
+        unclipped = tuple(replace(one, clip=None) for one in wiring.channels)
+        self.table = ChannelTable(replace(wiring, channels=unclipped))
+        self.messages = make_command_messages(wiring.command, wiring.file)
+        self.step_s = 1.0 / wiring.rate_hz
+        self.limits = compute_sendable_limits(wiring.command, self.messages)
+        self.gate = SafetyGate(wiring.command, self.step_s, 0.0, self.limits)
+        self.estop = estop or EStop()
+        self.plan: MotionPlan | None = None
+        """The plan; None until the first readings have come."""
+        self.stopped = ""
+        """Why the motion was stopped early; "" if it was not."""
+        self.repeats = 0
+        """Number of times that an actuator's motion was interrupted and begun again."""
+        self._pauses = False
+        self._number = self._waited = self._lacking = 0
+        self._centre = np.empty(0)
+        self._rows: list[dict[str, float]] = []
+        self._commands: list[np.ndarray] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the motion has ended, or was stopped."""
+        return bool(self.stopped) or (self.plan is not None and self._number >= self.plan.ticks)
+
+    def tick(self, now_ns: int, stamp_ns: int | None) -> None:
+        """Read all channels, and decide whether the motion may begin or must stop.
+
+        Args:
+            now_ns: The time, from which the age of readings counts.
+            stamp_ns: The common stamp of the readings in lockstep with a simulator, else None.
+        """
+        readings, lacking = self._read(now_ns, stamp_ns)
+        if self.estop.reason:
+            self.stop_early(self.estop.reason)
+        elif self.plan is None:
+            self._plan_or_wait(lacking)
+        elif lacking:
+            self._repeat_or_stop(lacking)
+        self._pauses = bool(lacking)
+        if self.plan is not None and not (self.is_over or lacking):
+            self._rows.append(dict(zip(readings.ids, readings.values.tolist(), strict=True)))
+
+    def plan_if_ready(self, now_ns: int) -> None:
+        """Read all channels, and plan the motion if all that it needs is there; record nothing.
+
+        Args:
+            now_ns: The time, from which the age of readings counts.
+        """
+        self._plan_or_wait(self._read(now_ns, None)[1])
+
+    def forget_plan(self) -> None:
+        """Forget the plan, so that it is made again around the positions that are measured next."""
+        self.plan = None
+        self._waited = 0
+        self.gate.restart_at_measured_positions()
+
+    def compute_command(self, now_ns: int | None) -> np.ndarray:
+        """Return the command (A,) that is to be sent in this tick, within all limits.
+
+        Args:
+            now_ns: The time of sending; None: one control period after the previous command.
+        """
+        if self.plan is None or self.is_over or self._pauses or self.estop.reason:
+            return self.gate.reset_to_safe_command()
+        wanted = self._centre + self.plan.waves[self._number]
+        self._number += 1
+        sent = self.gate(wanted, now_ns)
+        self._commands.append(sent)
+        return sent
+
+    def stop_early(self, reason: str) -> None:
+        """Stop the motion; the commands are the safe command from now on.
+
+        Args:
+            reason: Why, for the user.
+        """
+        self.stopped = self.stopped or reason
+
+    def stop(self) -> np.ndarray:
+        """Return the safe command (A,), which the caller must send as the last one."""
+        return self.gate.reset_to_safe_command()
+
+    def make_recording(self) -> MotionRecording:
+        """Return the recording of the motion, which must have begun."""
+        assert self.plan is not None
+        configs = self.table.configs
+        ids = tuple(dict.fromkeys(id_ for row in self._rows for id_ in row))
+        count = min(len(self._rows), len(self._commands))
+        readings = np.array([[row.get(id_, np.nan) for id_ in ids] for row in self._rows[:count]])
+        return MotionRecording(
+            ids, tuple(configs[id_] for id_ in ids), readings.reshape(count, len(ids)),
+            np.array(self._commands[:count]).reshape(count, -1), self._centre, self.plan,
+            self.wiring.rate_hz, self.wiring.command.names,
+        )  # fmt: skip
+
+    def _read(self, now_ns: int, stamp_ns: int | None) -> tuple[Readings, str]:
+        """Read all channels; return the readings, and what the motion lacks, "" if nothing.
+
+        Args:
+            now_ns: The time, from which the age of readings counts.
+            stamp_ns: The common stamp of the readings in lockstep with a simulator, else None.
+        """
+        readings = self.table.read(now_ns, stamp_ns)
+        if self.table.measured is not None:
+            self.gate.safe_command.record_positions(self.table.measured.values)
+        enough = readings.has_min_share(self.wiring.min_present_share)
+        return readings, self._explain_lack(enough)
+
+    def _explain_lack(self, enough: bool) -> str:
+        """Return which readings are missing that the motion needs, or "".
+
+        Args:
+            enough: Whether as many channels are present as the wiring demands.
+        """
+        if missing := self.table.list_missing_sources():
+            return f"required source {missing[0]!r} is missing"
+        if not self.gate.safe_command.is_known:
+            return "no positions of the actuators have been measured yet"
+        if not enough:
+            return (
+                "too few channels are present (min_present_share:"
+                f" {self.wiring.min_present_share:g})"
+            )
+        return ""
+
+    def _repeat_or_stop(self, lacking: str) -> None:
+        """Go back to the rest before the present actuator's motion, because readings are missing.
+
+        If that lasts, or happens too often, the motion is stopped.
+
+        Args:
+            lacking: Which readings are missing.
+        """
+        assert self.plan is not None
+        self._lacking = self._lacking + 1 if self._pauses else 1
+        self.repeats += not self._pauses
+        if self.repeats > MAX_REPEATS or self._lacking * self.step_s > MAX_LACK_S:
+            self.stop_early(lacking)
+        ends = [0, *(end for begin, end in self.plan.spans if begin < end)]
+        self._number = max(end for end in ends if end <= self._number)
+        del self._rows[self._number :], self._commands[self._number :]
+
+    def _plan_or_wait(self, lacking: str) -> None:
+        """Plan the motion if all readings are there; stop if they do not come.
+
+        Args:
+            lacking: Which readings are missing, "" if none.
+        """
+        self._waited += 1
+        if not lacking:
+            self.table.stop_expecting_absent_channels()
+            self._centre = self.gate.safe_command().copy()
+            self.plan = plan_motion(
+                self.wiring.command, self.wiring.rate_hz, self._centre, self.limits, self.settings
+            )
+        elif self._waited * self.step_s > WAIT_S:
+            self.stop_early(f"the motion did not begin: {lacking}")
