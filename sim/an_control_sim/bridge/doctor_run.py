@@ -53,6 +53,7 @@ def record_simulation(
         while len(recorder) < ticks:
             robot.reset(derive_episode_seed(seed, episode))
             controller.reset()
+            controller.gate.last.forget_command()
             controller.start()
             recorder.mark_gap()
             total = 0.0
@@ -65,6 +66,7 @@ def record_simulation(
                         recorder.table.store_message(name, sensor_topic.message, now_ns, now_ns)
                 controller.tick(now_ns, now_ns)
                 sent = controller.compute_command(None)
+                controller.gate.last.record(sent, now_ns)
                 _store_command(controller, robot, sent, now_ns)
                 recorder.add_tick(controller.acting.convert_to_action(sent), now_ns, now_ns)
                 answer = robot.commands.newest_command
