@@ -97,6 +97,8 @@ def list_allowed_values(parameter: parameter_table.Parameter) -> list[str] | Non
     """
     if isinstance(parameter.default, bool):
         return ["", *BOOLEANS]
+    if isinstance(parameter.default, tuple):
+        return None
     return ["", *parameter.choices] if parameter.choices else None
 
 
@@ -113,6 +115,9 @@ def parse_parameter_value(name: str, text: str) -> ParameterValue:
     kind = type(PARAMETERS[name].default)
     if kind is bool:
         return ParameterValue(text == "true", value_type=bool)
+    if kind is tuple:
+        names = [one.strip(" '\"") for one in text.strip("[] ").split(",")]
+        return ParameterValue([one for one in names if one], value_type=list[str])
     try:
         return ParameterValue(kind(text), value_type=kind)
     except ValueError:

@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import rclpy
@@ -48,6 +48,7 @@ from an_control.ros.graph import QuietNode, describe_similar_topic
 from an_control.ros.parameter_table import Settings
 from an_control.ros.parameters import WiringParameters
 from an_control.ros.recording import make_recorder
+from an_control.ros.running_doctor import Conversions, RunningDoctor
 from an_control.system.compilation import report_compilation
 from an_control.system.files import read_regular_file
 from an_control.system.priority import (
@@ -290,6 +291,8 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
     _loop: Loop | None = None  # of the class: rclpy destroys a node that could not be made
     _swap: ModelSwap | None = None
     _recorder: NodeRecorder | None = None
+    _dropped: Conversions = MappingProxyType({})
+    """Scales and offsets of the wiring file that count again with the table `_checked`."""
     _checked: ChannelTable | None = None
     """The channel table with the parameters that are being set, between their check and their
     use."""
@@ -304,6 +307,8 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         self.add_post_set_parameters_callback(self._apply_parameters)
         self.create_service(Trigger, "~/reset_state", self._on_reset_state)
         self.create_service(Trigger, "~/reload_wiring", self._on_reload_wiring)
+        self.create_service(Trigger, "~/apply_corrections", self._on_apply_corrections)
+        self.create_service(Trigger, "~/undo_corrections", self._on_undo_corrections)
         self.create_service(Trigger, "~/estop", self._on_estop)
         self.create_service(Trigger, "~/reset_estop", self._on_reset_estop)
         for reliability in ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT:
@@ -374,6 +379,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             informed=self._has_message_info(settings),
             thread_priority=settings.thread_priority,
             recorder=self._recorder,
+            corrects=settings.monitor_corrects if settings.doctor else None,
         )
 
     def _has_message_info(self, settings: Settings) -> bool:
@@ -451,6 +457,32 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             response.success = True
         else:
             response.success, response.message = False, "not active"
+        return response
+
+    def _on_apply_corrections(self, _: Any, response: Any) -> Any:
+        """Correct the mistakes in the wiring that the doctor has announced, until that is undone.
+
+        Only scales, signs and offsets of sensors can be corrected.
+        """
+        return self._answer_about_doctor(RunningDoctor.apply_corrections, response)
+
+    def _on_undo_corrections(self, _: Any, response: Any) -> Any:
+        """Read the corrected channels by the wiring file again."""
+        return self._answer_about_doctor(RunningDoctor.undo_corrections, response)
+
+    def _answer_about_doctor(self, act: Callable[[RunningDoctor], str], response: Any) -> Any:
+        """Let the doctor act on request of a client.
+
+        Args:
+            act: Does it, and returns why it could not be done, or "".
+            response: The answer to the client, which is returned.
+        """
+        doctor = None if self._loop is None else self._loop.doctor
+        if doctor is None:
+            reason = "not configured" if self._loop is None else "parameter doctor is false"
+        else:
+            reason = act(doctor)
+        response.success, response.message = not reason, reason
         return response
 
     def _set_estop_by_topic(self, message: Bool) -> None:
@@ -533,6 +565,8 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
                 self._swap.request_model(change.value)
             elif change.name == "shadow" and self._loop is not None:
                 self._loop.set_shadow(bool(change.value))
+            elif change.name == "monitor_corrects" and self._loop is not None:
+                self._loop.set_corrected_kinds(parameters.read_list(change.value))
         table, self._checked = self._checked, None
         if table is not None:
             try:
@@ -551,8 +585,13 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         """
         if self._loop is None:
             return None
-        wiring = self._wiring_parameters.make_changed_wiring(self._loop.controller.wiring, changes)
-        return None if wiring is None else self._loop.make_rewired_table(wiring)
+        before = self._loop.controller.wiring
+        wiring = self._wiring_parameters.make_changed_wiring(before, changes)
+        if wiring is None:
+            return None
+        if self._loop.doctor is not None:
+            wiring, self._dropped = self._loop.doctor.make_rewired_wiring(wiring, before)
+        return self._loop.make_rewired_table(wiring)
 
     def _rewire(self, table: ChannelTable) -> None:
         """Read sensors by this channel table from now on, and log what has changed.
@@ -560,8 +599,18 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         Args:
             table: The channel table of the changed wiring, which connects topics to the policy.
         """
-        before = self._get_configured_loop().controller.wiring
-        self._get_configured_loop().rewire(table)
+        loop, dropped = self._get_configured_loop(), self._dropped
+        before, self._dropped = loop.controller.wiring, {}
+        loop.rewire(table)
+        if dropped and loop.doctor is not None:
+            if self._recorder is not None:
+                self._recorder.record_event(
+                    "correct", values={id_: list(pair) for id_, pair in dropped.items()}
+                )
+            loop.controller.acting.restart_monitor()
+            loop.doctor.drop_corrections(tuple(dropped))
+            names = ", ".join(dropped)
+            self.get_logger().info(f"doctor: correction dropped by the rewiring: {names}")
         changes = table.wiring.describe_changes(before)
         more = f" and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
         self.get_logger().info(f"rewired: {', '.join(changes[:SHOWN]) or 'nothing new'}{more}")
@@ -586,7 +635,10 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             if self._recorder is not None:
                 text = read_regular_file(wiring.file).decode()
                 self._recorder.record_event("wiring", file=wiring.file, text=text)
+            self._dropped = {}
             self._rewire(table)
+            if self._loop.doctor is not None:
+                self._loop.doctor.drop_corrections()
             response.success = True
         except ValueError as error:
             self._wiring_parameters.declare(before, overridden=False)

@@ -1,0 +1,117 @@
+"""The readings and commands of the last ticks (control steps), for the wiring doctor.
+
+The doctor looks for a wrong line of the wiring, the YAML file that connects topics to a policy. It
+needs the numbers as they are in the messages, before the wiring scales them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from an_control.wiring import ChannelTable, Readings
+
+KEPT_S = 10.0
+"""Seconds for which ticks are kept."""
+LEAST_TICKS, MOST_TICKS = 200, 5000
+"""Bounds of the number of ticks that are kept."""
+LOST_PERIODS = 1.75
+"""Time between two ticks, in control periods, from which on a tick was lost."""
+
+
+class TickArrays(NamedTuple):
+    """Arrays of T successive ticks, for N channels and A actuators."""
+
+    raw: np.ndarray
+    """(T, N) numbers of the message fields, before scale and offset; NaN where missing."""
+    commands: np.ndarray
+    """(T, A) commands in physical units, each sent after the readings of the same tick."""
+    starts: np.ndarray
+    """(T,) whether a tick does not directly follow the tick before it."""
+
+
+class RecentTicks:
+    """A ring buffer with the readings and commands of the last ten seconds.
+
+    Args:
+        ids: Ids of the N channels to keep, in the order of the arrays.
+        actuators: The number A of actuators.
+        period_s: The control period in seconds.
+    """
+
+    def __init__(self, ids: Sequence[str], actuators: int, period_s: float) -> None:
+        size = min(max(round(KEPT_S / period_s), LEAST_TICKS), MOST_TICKS)
+        self._ids = tuple(ids)
+        self._lost_ns = LOST_PERIODS * 1e9 * period_s
+        self._raw = np.full((size, len(self._ids)), np.nan)
+        self._commands = np.zeros((size, actuators))
+        self._starts = np.zeros(size, bool)
+        self._table_ids: tuple[str, ...] | None = None
+        self._present_ids: tuple[str, ...] | None = None
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all ticks."""
+        self._count = 0
+        self._complete = False
+        self._gap = True
+        self._last_ns = 0
+
+    def mark_gap(self) -> None:
+        """Mark the next tick as one that does not directly follow the tick before it."""
+        self._gap, self._complete = True, True
+
+    def __len__(self) -> int:
+        return min(self._count, len(self._raw))
+
+    def record_tick(
+        self, table: ChannelTable, readings: Readings, before: np.ndarray | None, time_ns: int
+    ) -> None:
+        """Store a tick, and the command that was sent after the tick before it.
+
+        Args:
+            table: The channel table, which has just been read.
+            readings: The readings of the tick.
+            before: The newest command (A,) on the robot's topics when the tick began; None if it
+                is unknown.
+            time_ns: The time of the tick, by the clock of the readings.
+        """
+        size = len(self._raw)
+        if self._count and not self._complete:
+            if before is None:
+                self._gap = True
+            else:
+                self._commands[(self._count - 1) % size] = before
+        late = self._count > 0 and time_ns - self._last_ns > self._lost_ns
+        row = self._count % size
+        if table.ids is not self._table_ids or readings.ids is not self._present_ids:
+            self._update_places(table.ids, readings.ids)
+        np.take(table.numbers, self._places, out=self._raw[row], mode="clip")
+        if self._any_missing:
+            self._raw[row, self._missing] = np.nan
+        self._starts[row] = self._gap or late
+        self._gap = self._complete = False
+        self._last_ns = time_ns
+        self._count += 1
+
+    def copy_arrays(self) -> TickArrays:
+        """Return copies of the arrays of all ticks whose command is known, the oldest first."""
+        size, count = len(self._raw), self._count
+        rows = np.arange(max(0, count - size), count - (not self._complete)) % size
+        return TickArrays(self._raw[rows], self._commands[rows], self._starts[rows])
+
+    def _update_places(self, table_ids: tuple[str, ...], present_ids: tuple[str, ...]) -> None:
+        """Find the place of each kept channel in the table's arrays, and which are missing.
+
+        Args:
+            table_ids: Ids of all channels of the table.
+            present_ids: Ids of those that are present.
+        """
+        places = {id_: place for place, id_ in enumerate(table_ids)}
+        present = set(present_ids)
+        self._table_ids, self._present_ids = table_ids, present_ids
+        self._places = np.array([places.get(id_, 0) for id_ in self._ids], np.intp)
+        self._missing = np.array([id_ not in present for id_ in self._ids])
+        self._any_missing = bool(self._missing.any())
