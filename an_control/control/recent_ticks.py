@@ -50,12 +50,14 @@ class RecentTicks:
         self._starts = np.zeros(size, bool)
         self._table_ids: tuple[str, ...] | None = None
         self._present_ids: tuple[str, ...] | None = None
+        self._places: np.ndarray | None = None
+        """(N,) the place of each kept channel in the table's arrays; None: the same order."""
         self.clear()
 
     def clear(self) -> None:
         """Forget all ticks."""
-        self._count = 0
-        self._complete = False
+        self._count = self._row = 0
+        self._complete = True
         self._gap = True
         self._last_ns = 0
 
@@ -78,23 +80,24 @@ class RecentTicks:
                 is unknown.
             time_ns: The time of the tick, by the clock of the readings.
         """
-        size = len(self._raw)
-        if self._count and not self._complete:
+        row = self._row
+        if not self._complete:
             if before is None:
                 self._gap = True
             else:
-                self._commands[(self._count - 1) % size] = before
-        late = self._count > 0 and time_ns - self._last_ns > self._lost_ns
-        row = self._count % size
-        if table.ids is not self._table_ids or readings.ids is not self._present_ids:
+                self._commands[row - 1] = before
+        if readings.ids is not self._present_ids or table.ids is not self._table_ids:
             self._update_places(table.ids, readings.ids)
-        np.take(table.numbers, self._places, out=self._raw[row], mode="clip")
-        if self._any_missing:
+        if self._places is None:
+            self._raw[row] = table.numbers
+        else:
+            np.take(table.numbers, self._places, out=self._raw[row], mode="clip")
             self._raw[row, self._missing] = np.nan
-        self._starts[row] = self._gap or late
+        self._starts[row] = self._gap or time_ns - self._last_ns > self._lost_ns
         self._gap = self._complete = False
         self._last_ns = time_ns
         self._count += 1
+        self._row = row + 1 if row + 1 < len(self._raw) else 0
 
     def copy_arrays(self) -> TickArrays:
         """Return copies of the arrays of all ticks whose command is known, the oldest first."""
@@ -109,9 +112,10 @@ class RecentTicks:
             table_ids: Ids of all channels of the table.
             present_ids: Ids of those that are present.
         """
-        places = {id_: place for place, id_ in enumerate(table_ids)}
-        present = set(present_ids)
         self._table_ids, self._present_ids = table_ids, present_ids
+        if table_ids == present_ids == self._ids:
+            self._places = None
+            return
+        places, present = {id_: place for place, id_ in enumerate(table_ids)}, set(present_ids)
         self._places = np.array([places.get(id_, 0) for id_ in self._ids], np.intp)
         self._missing = np.array([id_ not in present for id_ in self._ids])
-        self._any_missing = bool(self._missing.any())

@@ -22,12 +22,14 @@ from rclpy.impl.rcutils_logger import RcutilsLogger
 
 from an_control.control.controller import ROUNDING, Controller
 from an_control.control.recent_ticks import RecentTicks, TickArrays
-from an_control.policy.interface import Policy
+from an_control.policy.interface import MonitorReport, Policy
 from an_control.ros.doctor_process import DoctorProcess
 from an_control.wiring import ChannelTable, Readings, Wiring
 
 DOUBT_NATS = 0.35
 """Excess NLL in nats a tick and channel from which on the readings count as improbable."""
+CHECK_S = 0.1
+"""Time between two looks at the monitor's report. Ticks are recorded all the time."""
 DOUBT_S, LEAST_DOUBT_TICKS = 0.5, 20
 """Time, and ticks at least, for which readings must be improbable before the doctor is asked."""
 LEAST_TICKS = 80
@@ -147,9 +149,13 @@ class RunningDoctor:
         self._policy: Policy | None = None
         self._ticks: RecentTicks | None = None
         self._moved: Mapping[str, str] = {}
-        self._doubt_ticks = max(LEAST_DOUBT_TICKS, round(DOUBT_S / controller.step_s))
+        self._check_ticks = max(1, round(CHECK_S / controller.step_s))
+        self._unchecked = 0
+        """Number of ticks since the last look at the monitor's report."""
+        ticks = max(LEAST_DOUBT_TICKS, round(DOUBT_S / controller.step_s))
+        self._needed_doubts = -(-ticks // self._check_ticks)
         self._doubts = 0
-        """Number of ticks in a row whose readings are improbable."""
+        """Number of looks in a row at which the readings were improbable."""
         self._restart_examination()
         self._clear_since_s = time.monotonic()
 
@@ -189,29 +195,41 @@ class RunningDoctor:
         """
         controller = self._controller
         policy, table = controller.acting.policy, controller.table
-        report = policy.monitor_report
-        if report is None:
-            return
         if table is not self._table or policy is not self._policy:
             self._start_recording(table, policy)
         ticks = self._ticks
-        assert ticks is not None
+        if ticks is None:
+            return
+        if controller.stepped:
+            ticks.record_tick(table, readings, before, now_ns if stamp_ns is None else stamp_ns)
+        else:
+            ticks.mark_gap()
+        self._unchecked += 1
+        if self._unchecked >= self._check_ticks:
+            self._unchecked = 0
+            report = policy.monitor_report
+            if report is not None:
+                self._check_report(report, ticks)
+
+    def _check_report(self, report: MonitorReport, ticks: RecentTicks) -> None:
+        """Ask the doctor, or take its answer, if the monitor finds the readings improbable.
+
+        Args:
+            report: The monitor's report.
+            ticks: The recorded ticks.
+        """
         if report.moved is not self._moved:
             if report.moved != self._moved:  # what came before has another order
                 ticks.clear()
             self._moved = report.moved
-        if not controller.stepped:
-            ticks.mark_gap()
-            return
-        ticks.record_tick(table, readings, before, now_ns if stamp_ns is None else stamp_ns)
         improbable = (
             report.surprise > self._doubt_nats or report.lost or bool(report.misfit)
         ) and not (report.moved or report.waiting)
         self._doubts = self._doubts + 1 if improbable else 0
         process = self._process
         failed = bool(process.failure) and not self._failure_logged
-        if self._doubts >= self._doubt_ticks or process.is_busy or failed:
-            self._examine()
+        if self._doubts >= self._needed_doubts or process.is_busy or failed:
+            self._examine(ticks)
         elif self.findings and not self._doubts:
             self._withdraw_findings()
         if self._doubts:
@@ -339,14 +357,20 @@ class RunningDoctor:
             table: The channel table.
             policy: The policy.
         """
-        self._table, self._policy = table, policy
+        self._table, self._policy, self._ticks = table, policy, None
+        self._restart_examination()
+        if policy.monitor_report is None:
+            return
         task, names = policy.model.task, self._controller.wiring.command.names
         self._ticks = RecentTicks(task.channels, len(names), self._controller.step_s)
         self._doubt_nats = DOUBT_NATS * len(task.channels)
-        self._restart_examination()
 
-    def _examine(self) -> None:
-        """Take the doctor's answer, and send it the next request."""
+    def _examine(self, ticks: RecentTicks) -> None:
+        """Take the doctor's answer, and send it the next request.
+
+        Args:
+            ticks: The recorded ticks.
+        """
         process = self._process
         if process.failure:
             if not self._failure_logged:
@@ -363,10 +387,9 @@ class RunningDoctor:
                 self._take_findings([RunningFinding(**_as_tuples(one)) for one in answer])
             self._stale = False
             return
-        if process.is_busy or self._doubts < self._doubt_ticks:
+        if process.is_busy or self._doubts < self._needed_doubts:
             return
-        ticks = self._ticks
-        if ticks is not None and len(ticks) >= LEAST_TICKS and time.monotonic() >= self._next_s:
+        if len(ticks) >= LEAST_TICKS and time.monotonic() >= self._next_s:
             process.send_request(self._make_request(ticks.copy_arrays()))
 
     def _make_request(self, arrays: TickArrays) -> Callable[[], Any]:
