@@ -290,10 +290,26 @@ class Loop:
         """
         table = self.make_rewired_table(self.controller.wiring.with_conversions(conversions))
         self._inputs.resubscribe_moved_sources(table)
-        self._record.record_event(
-            "correct", values={id_: list(pair) for id_, pair in conversions.items()}
-        )
+        self._record_correction(conversions)
         self.controller.correct(table)
+
+    def restart_monitor(self, conversions: Conversions) -> None:
+        """Let the monitor start anew, because a rewiring has also changed scales and offsets.
+
+        Args:
+            conversions: The new scales and offsets by the id of the channel's entry in the wiring.
+        """
+        self._record_correction(conversions)
+        self.controller.acting.restart_monitor()
+
+    def _record_correction(self, conversions: Conversions) -> None:
+        """Record that channels are read with other scales and offsets from now on.
+
+        Args:
+            conversions: These by the id of the channel's entry in the wiring.
+        """
+        values = {id_: list(pair) for id_, pair in conversions.items()}
+        self._record.record_event("correct", values=values)
 
     def set_corrected_kinds(self, kinds: Sequence[str]) -> None:
         """Set which mistakes in the wiring the doctor corrects by itself; none: undo corrections.

@@ -603,11 +603,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         before, self._dropped = loop.controller.wiring, {}
         loop.rewire(table)
         if dropped and loop.doctor is not None:
-            if self._recorder is not None:
-                self._recorder.record_event(
-                    "correct", values={id_: list(pair) for id_, pair in dropped.items()}
-                )
-            loop.controller.acting.restart_monitor()
+            loop.restart_monitor(dropped)
             loop.doctor.drop_corrections(tuple(dropped))
             names = ", ".join(dropped)
             self.get_logger().info(f"doctor: correction dropped by the rewiring: {names}")
@@ -639,6 +635,8 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             self._rewire(table)
             if self._loop.doctor is not None:
                 self._loop.doctor.drop_corrections()
+            if changed := table.wiring.list_changed_conversions(before):
+                self._loop.restart_monitor(changed)
             response.success = True
         except ValueError as error:
             self._wiring_parameters.declare(before, overridden=False)

@@ -138,6 +138,8 @@ class RunningDoctor:
         self._corrects = frozenset(corrects)
         self.findings: list[RunningFinding] = []
         """The announced mistakes, the most certain first; those that are corrected come last."""
+        self._blames_motor = False
+        """Whether the answer with the announced mistakes also names a motor's."""
         self._process = DoctorProcess()
         self._failure_logged = False
         self._originals: dict[str, tuple[float, float]] = {}
@@ -172,7 +174,9 @@ class RunningDoctor:
         """
         self._corrects = frozenset(kinds)
         self._undone.clear()
-        if not kinds:
+        if kinds:
+            self._correct_unasked()
+        else:
             self.undo_corrections()
             self._undone.clear()
 
@@ -456,10 +460,19 @@ class RunningDoctor:
             self._logger.warning(
                 f"doctor: {one.sentence}, {one.how_sure}: {one.describe_change(file)}"
             )
-        if any(one.kind.startswith("motor") for one in found):
-            return  # what a motor does may look like a sensor's mistake
-        for one in new:
-            if one.certainty == "certain" and self._may_correct(one):
+        self._blames_motor = any(one.kind.startswith("motor") for one in found)
+        self._correct_unasked()
+
+    def _correct_unasked(self) -> None:
+        """Correct the announced mistakes that are certain and of the kinds to be corrected.
+
+        Nothing is corrected while the doctor also blames a motor, because what a motor does may
+        look like a sensor's mistake.
+        """
+        if self._blames_motor:
+            return
+        for one in tuple(self.findings):
+            if not one.corrected and one.certainty == "certain" and self._may_correct(one):
                 self._apply(one)
 
     def _may_correct(self, finding: RunningFinding) -> bool:

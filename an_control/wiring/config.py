@@ -254,6 +254,19 @@ class Wiring:
         )
         return replace(self, channels=tuple(channels))
 
+    def list_changed_conversions(self, previous: Wiring) -> dict[str, tuple[float, float]]:
+        """Return the scale and offset of each entry where they differ from an earlier wiring's.
+
+        Args:
+            previous: The earlier wiring.
+
+        Returns:
+            The values in this wiring, by the id of the entry; entries of one wiring are left out.
+        """
+        old = {one.id: (one.scale, one.offset) for one in previous.channels}
+        new = {one.id: (one.scale, one.offset) for one in self.channels}
+        return {id_: pair for id_, pair in new.items() if old.get(id_, pair) != pair}
+
     def list_changed_settings(self, previous: Wiring) -> dict[str, str]:
         """Return the settings in which this wiring differs from an earlier one.
 

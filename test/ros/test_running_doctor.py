@@ -201,6 +201,8 @@ def test_a_kind_that_may_not_be_corrected_is_only_named(ant, said):
     robot.walk(900, lambda: robot.doctor.findings)
     assert robot.doctor.findings and robot.scale() < 0.0
     assert not lines_of(said, "doctor: corrected")
+    assert robot.set("monitor_corrects", ["sign"]).successful
+    assert robot.scale() > 0.0
 
 
 def test_a_rewired_channel_drops_its_correction_and_a_reload_drops_all(ant, said, stand):
@@ -216,6 +218,7 @@ def test_a_rewired_channel_drops_its_correction_and_a_reload_drops_all(ant, said
     stand.wiring.write_text(ANT)
     assert stand.call(Trigger, "policy/reload_wiring").success
     assert robot.scale() == pytest.approx(1.4323945)
+    assert robot.walk(1000) > WALKS
 
 
 def test_a_motor_is_named_and_never_corrected(ant, said):

@@ -23,6 +23,7 @@ import io
 import json
 import os
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -80,11 +81,13 @@ class Examiner:
         assert self._model is not None
         recording = make_recording(about, arrays["raw"], arrays["actions"], arrays["starts"])
         diagnosis = diagnose(recording, self._forward)
-        wiring = load_wiring(about["wiring"]) if diagnosis.findings else None
+        wiring = None
+        if diagnosis.findings:
+            with suppress(ValueError):  # somebody is writing the file
+                wiring = load_wiring(about["wiring"])
         return [
             describe_finding(one, diagnosis, recording, about, wiring, self._model)
             for one in diagnosis.findings
-            if wiring is not None
         ]
 
 
@@ -122,7 +125,7 @@ def describe_finding(
     diagnosis: Diagnosis,
     recording: Recording,
     about: dict[str, Any],
-    wiring: Wiring,
+    wiring: Wiring | None,
     model: Model,
 ) -> dict[str, Any]:
     """Return a finding as a mapping that can be written as JSON.
@@ -137,7 +140,7 @@ def describe_finding(
         diagnosis: The diagnosis that it belongs to.
         recording: The recording that was examined.
         about: The values of the request by name.
-        wiring: The wiring in the file.
+        wiring: The wiring in the file; None if the file cannot be read.
         model: The model.
     """
     configured = CandidateWiring.from_recording(recording)
@@ -157,7 +160,9 @@ def describe_finding(
         "log_odds": round(float(finding.log_odds), 1),
         "certainty": finding.certainty,
         "alternatives": list(diagnosis.alternatives),
-        "lines": list_changed_lines(alone, recording, about, wiring, model),
+        "lines": []
+        if wiring is None
+        else list_changed_lines(alone, recording, about, wiring, model),
         "conversions": list_conversions(finding, members, alone, about),
     }
 
