@@ -125,6 +125,7 @@ class RunningDoctor:
             id of the channel's entry in the wiring, and raises ValueError if it cannot.
         corrects: The kinds of mistakes that are corrected without being asked: "scale", "sign" and
             "offset".
+        process: The doctor's process; None: a new one.
     """
 
     def __init__(
@@ -133,6 +134,7 @@ class RunningDoctor:
         controller: Controller,
         correct: Callable[[Conversions], None],
         corrects: Sequence[str] = (),
+        process: DoctorProcess | None = None,
     ) -> None:
         self._logger, self._controller, self._correct = logger, controller, correct
         self._corrects = frozenset(corrects)
@@ -140,7 +142,7 @@ class RunningDoctor:
         """The announced mistakes, the most certain first; those that are corrected come last."""
         self._blames_motor = False
         """Whether the answer with the announced mistakes also names a motor's."""
-        self._process = DoctorProcess()
+        self._process = DoctorProcess() if process is None else process
         self._failure_logged = False
         self._originals: dict[str, tuple[float, float]] = {}
         """Scale and offset in the wiring file of each corrected entry, by its id."""
@@ -394,7 +396,12 @@ class RunningDoctor:
         if process.is_busy or self._doubts < self._needed_doubts:
             return
         if len(ticks) >= LEAST_TICKS and time.monotonic() >= self._next_s:
-            process.send_request(self._make_request(ticks.copy_arrays()))
+            self.request_examination()
+
+    def request_examination(self) -> None:
+        """Let the doctor examine the recorded ticks. An earlier request must have been answered."""
+        if self._ticks is not None:
+            self._process.send_request(self._make_request(self._ticks.copy_arrays()))
 
     def _make_request(self, arrays: TickArrays) -> Callable[[], Any]:
         """Return a function that makes the request to examine some ticks, on another thread.

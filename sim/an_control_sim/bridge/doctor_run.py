@@ -67,7 +67,7 @@ def record_simulation(
                 controller.tick(now_ns, now_ns)
                 sent = controller.compute_command(None)
                 controller.gate.last.record(sent, now_ns)
-                _store_command(controller, robot, sent, now_ns)
+                store_command(controller, robot, sent, now_ns)
                 recorder.add_tick(controller.acting.convert_to_action(sent), now_ns, now_ns)
                 answer = robot.commands.newest_command
                 robot.step(robot.commands.safe if answer is None else answer)
@@ -80,7 +80,7 @@ def record_simulation(
     return recorder.make_recording(), returns
 
 
-def _store_command(
+def store_command(
     controller: Controller, robot: SimulatedRobot, values: np.ndarray, stamp_ns: int
 ) -> None:
     """Fill the command messages of a wiring, and pass them to a simulated robot without ROS.
