@@ -101,9 +101,14 @@ class RecentTicks:
 
     def copy_arrays(self) -> TickArrays:
         """Return copies of the arrays of all ticks whose command is known, the oldest first."""
-        size, count = len(self._raw), self._count
-        rows = np.arange(max(0, count - size), count - (not self._complete)) % size
-        return TickArrays(self._raw[rows], self._commands[rows], self._starts[rows])
+        kept, row = len(self), self._row
+        parts = [slice(0, row)] if kept < len(self._raw) else [slice(row, None), slice(0, row)]
+        count = kept - (not self._complete)
+        raw, commands, starts = (
+            np.concatenate([one[part] for part in parts])[:count]
+            for one in (self._raw, self._commands, self._starts)
+        )
+        return TickArrays(raw, commands, starts)
 
     def _update_places(self, table_ids: tuple[str, ...], present_ids: tuple[str, ...]) -> None:
         """Find the place of each kept channel in the table's arrays, and which are missing.

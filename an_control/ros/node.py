@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import rclpy
@@ -48,7 +48,7 @@ from an_control.ros.graph import QuietNode, describe_similar_topic
 from an_control.ros.parameter_table import Settings
 from an_control.ros.parameters import WiringParameters
 from an_control.ros.recording import make_recorder
-from an_control.ros.running_doctor import Conversions, RunningDoctor
+from an_control.ros.running_doctor import RunningDoctor
 from an_control.system.compilation import report_compilation
 from an_control.system.files import read_regular_file
 from an_control.system.priority import (
@@ -291,8 +291,6 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
     _loop: Loop | None = None  # of the class: rclpy destroys a node that could not be made
     _swap: ModelSwap | None = None
     _recorder: NodeRecorder | None = None
-    _dropped: Conversions = MappingProxyType({})
-    """Scales and offsets of the wiring file that count again with the table `_checked`."""
     _checked: ChannelTable | None = None
     """The channel table with the parameters that are being set, between their check and their
     use."""
@@ -590,7 +588,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         if wiring is None:
             return None
         if self._loop.doctor is not None:
-            wiring, self._dropped = self._loop.doctor.make_rewired_wiring(wiring, before)
+            wiring = self._loop.doctor.make_rewired_wiring(wiring, before)
         return self._loop.make_rewired_table(wiring)
 
     def _rewire(self, table: ChannelTable) -> None:
@@ -599,14 +597,13 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         Args:
             table: The channel table of the changed wiring, which connects topics to the policy.
         """
-        loop, dropped = self._get_configured_loop(), self._dropped
-        before, self._dropped = loop.controller.wiring, {}
+        loop = self._get_configured_loop()
+        before = loop.controller.wiring
         loop.rewire(table)
-        if dropped and loop.doctor is not None:
-            loop.restart_monitor(dropped)
-            loop.doctor.drop_corrections(tuple(dropped))
-            names = ", ".join(dropped)
-            self.get_logger().info(f"doctor: correction dropped by the rewiring: {names}")
+        if conversions := table.wiring.list_changed_conversions(before):
+            loop.restart_monitor(conversions)
+        if loop.doctor is not None:
+            loop.doctor.drop_rewired_findings(table.wiring, before)
         changes = table.wiring.describe_changes(before)
         more = f" and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
         self.get_logger().info(f"rewired: {', '.join(changes[:SHOWN]) or 'nothing new'}{more}")
@@ -631,12 +628,9 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             if self._recorder is not None:
                 text = read_regular_file(wiring.file).decode()
                 self._recorder.record_event("wiring", file=wiring.file, text=text)
-            self._dropped = {}
             self._rewire(table)
             if self._loop.doctor is not None:
-                self._loop.doctor.drop_corrections()
-            if changed := table.wiring.list_changed_conversions(before):
-                self._loop.restart_monitor(changed)
+                self._loop.doctor.drop_all_findings()
             response.success = True
         except ValueError as error:
             self._wiring_parameters.declare(before, overridden=False)

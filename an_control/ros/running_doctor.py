@@ -276,42 +276,39 @@ class RunningDoctor:
         self._logger.warning(f"doctor: correction undone, the wiring file counts again: {names}")
         return ""
 
-    def make_rewired_wiring(self, wiring: Wiring, before: Wiring) -> tuple[Wiring, Conversions]:
-        """Return a rewired wiring in which the corrections of rewired channels are dropped.
+    def make_rewired_wiring(self, wiring: Wiring, before: Wiring) -> Wiring:
+        """Return a rewired wiring in which rewired channels have the file's scale and offset again.
 
         Args:
             wiring: The rewired wiring, with the corrections of the wiring before it.
             before: The wiring before it.
-
-        Returns:
-            The wiring, and the scales and offsets of the file that count again in it.
         """
-        old = {one.id: one for one in before.channels}
-        topics = [{one.name: one.topic for one in w.sources} for w in (wiring, before)]
-        moved = {
-            one.id
-            for one in wiring.channels
-            if one.id in old
-            and (one.source, one.field, topics[0].get(one.source))
-            != (old[one.id].source, old[one.id].field, topics[1].get(old[one.id].source))
-        }
-        values = {id_: pair for id_, pair in self._originals.items() if id_ in moved}
-        return (wiring.with_conversions(values) if values else wiring), values
+        rewired = _list_rewired_entries(wiring, before)
+        return wiring.with_conversions(
+            {id_: pair for id_, pair in self._originals.items() if id_ in rewired}
+        )
 
-    def drop_corrections(self, ids: Sequence[str] | None = None) -> None:
-        """Forget the corrections of some entries of the wiring, because they count no longer.
+    def drop_rewired_findings(self, wiring: Wiring, before: Wiring) -> None:
+        """Forget the findings and corrections of channels that have just been rewired.
 
         Args:
-            ids: The ids of the entries; None: of all, because the wiring file was read again.
+            wiring: The rewired wiring.
+            before: The wiring before it.
         """
-        if ids is None:
-            self.findings = []
-            self._originals.clear()
-            self._undone.clear()
-            return
-        dropped = set(ids)
-        self.findings = [one for one in self.findings if not dropped & one.conversions.keys()]
-        self._originals = {id_: v for id_, v in self._originals.items() if id_ not in dropped}
+        rewired = _list_rewired_entries(wiring, before)
+        if dropped := rewired & self._originals.keys():
+            names = ", ".join(sorted(dropped))
+            self._logger.info(f"doctor: correction dropped by the rewiring: {names}")
+        self._originals = {id_: v for id_, v in self._originals.items() if id_ not in rewired}
+        self.findings = [
+            one for one in self.findings if not rewired & {*one.conversions, *one.members}
+        ]
+
+    def drop_all_findings(self) -> None:
+        """Forget all findings and corrections, because the wiring file was read again."""
+        self.findings = []
+        self._originals.clear()
+        self._undone.clear()
 
     def close(self) -> None:
         """End the doctor's process."""
@@ -527,6 +524,23 @@ class RunningDoctor:
             if len(left) < len(self.findings):
                 self._logger.info("doctor: the readings are probable again")
             self.findings, self._candidates = left, {}
+
+
+def _list_rewired_entries(wiring: Wiring, before: Wiring) -> set[str]:
+    """Return the ids of a wiring's entries that read another topic, source or field than before.
+
+    Args:
+        wiring: The wiring.
+        before: The wiring before it.
+    """
+    new, old = (
+        {
+            one.id: (one.field, one.source, each.find_source(one.source).topic)
+            for one in each.channels
+        }
+        for each in (wiring, before)
+    )
+    return {id_ for id_, read in new.items() if old.get(id_) != read}
 
 
 def _as_tuples(finding: dict[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -169,7 +170,7 @@ def measure_ticks(seconds: float) -> None:
         loop.step(
             1,
             watched=mode != "off",
-            wait=lambda due_s=due_s: time.sleep(max(0.0, due_s - time.perf_counter())),
+            wait=partial(_wait_until, due_s),
         )
         if mode == "off":
             doctor.mark_gap()
@@ -186,6 +187,11 @@ def measure_ticks(seconds: float) -> None:
             f" p99 {np.percentile(tick, 99):.0f}; processor time median {np.median(cpu):.0f},"
             f" p99 {np.percentile(cpu, 99):.0f}; the doctor's part median {np.median(own):.1f}"
         )
+
+
+def _wait_until(due_s: float) -> None:
+    """Wait until a time by `time.perf_counter`."""
+    time.sleep(max(0.0, due_s - time.perf_counter()))
 
 
 def run_healthy_robots(seconds: float, seeds: int) -> None:
