@@ -6,9 +6,10 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from std_srvs.srv import Trigger
 from an_control.disturbance import DisturbanceSettings
 from an_control.record.reader import Bag
 from an_control.record.replay import SessionReplay
-from an_control.ros import control_loop
+from an_control.ros import control_loop, running_doctor
 from an_control.ros.outputs import set_stamp
 from an_control.system.share import find_share_path
 from an_control_sim.bridge.robot import SimulatedRobot
@@ -51,8 +52,11 @@ class Walker:
     So the time that counts is the simulated one, however busy the machine is.
     """
 
+    ticks = 0
+    """Ticks of the newest walker."""
+
     def __init__(self, stand: Stand, wiring: str, **parameters: Any) -> None:
-        self.stand, self.ticks, self._number = stand, 0, 0
+        self.stand, self._number, Walker.ticks = stand, 0, 0
         stand.wiring.write_text(wiring)
         stand.model = find_share_path("models/ant.safetensors")
         self.robot = SimulatedRobot(load_simulation(find_share_path("config/ant_sim.yaml")))
@@ -94,7 +98,7 @@ class Walker:
         return total
 
     def _step(self) -> None:
-        self.ticks += 1
+        Walker.ticks += 1
         stamp_ns = 1_000_000_000 + round(self.ticks * PERIOD_S * 1e9)
         self._heard.clear()
         self.robot.fill_messages(stamp_ns)
@@ -131,8 +135,11 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def ant(stand: Stand) -> Iterator[Callable[..., Walker]]:
-    yield partial(Walker, stand)
+def ant(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Walker]:
+    """Starts the node and the simulator; the doctor's pauses are in simulated time, too."""
+    clock = SimpleNamespace(monotonic=lambda: Walker.ticks * PERIOD_S)
+    monkeypatch.setattr(running_doctor, "time", clock)
+    return partial(Walker, stand)
 
 
 def lines_of(said: list[str], start: str) -> list[str]:
@@ -226,7 +233,7 @@ def test_a_rewired_channel_drops_its_correction_and_a_reload_drops_all(ant, said
 def test_a_motor_is_named_and_never_corrected(ant, said):
     wrong = ANT.replace("hip_1: {scale: 250.0", "hip_1: {scale: -250.0")
     robot = ant(wrong, monitor_corrects=["scale", "sign", "offset"])
-    for _ in range(2):
+    for _ in range(3):
         robot.walk(1000, lambda: robot.doctor.findings)
     (found,) = robot.doctor.findings
     assert found.members == ("hip_1",) and found.kind in ("motor reversed", "motor dead")
