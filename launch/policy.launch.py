@@ -8,7 +8,7 @@ or at once with autostart:=true. With shadow:=true it never sends commands to th
 publishes them on ~/proposed.
 """
 
-from typing import Any
+from typing import Any, List  # noqa: UP035  (launch knows no list[str])
 
 from launch import LaunchContext, LaunchDescription
 from launch.actions import DeclareLaunchArgument, ExecuteProcess, OpaqueFunction, Shutdown
@@ -97,6 +97,8 @@ def list_allowed_values(parameter: parameter_table.Parameter) -> list[str] | Non
     """
     if isinstance(parameter.default, bool):
         return ["", *BOOLEANS]
+    if isinstance(parameter.default, tuple):
+        return None
     return ["", *parameter.choices] if parameter.choices else None
 
 
@@ -113,6 +115,9 @@ def parse_parameter_value(name: str, text: str) -> ParameterValue:
     kind = type(PARAMETERS[name].default)
     if kind is bool:
         return ParameterValue(text == "true", value_type=bool)
+    if kind is tuple:
+        names = [one.strip(" '\"") for one in text.strip("[] ").split(",")]
+        return ParameterValue([one for one in names if one], value_type=List[str])  # noqa: UP006
     try:
         return ParameterValue(kind(text), value_type=kind)
     except ValueError:

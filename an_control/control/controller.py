@@ -156,6 +156,12 @@ class ActingPolicy:
             self._next.policy.reset()
         self.wanted = None
 
+    def restart_monitor(self) -> None:
+        """Let the monitor of each policy start anew, because readings are scaled otherwise now."""
+        self.policy.restart_monitor()
+        if self._next is not None:
+            self._next.policy.restart_monitor()
+
     def prepare_policy_for_step(self, readings: Readings, sent: np.ndarray | None) -> bool:
         """Give the policy its real previous action; let a new model compute or take over.
 
@@ -392,6 +398,17 @@ class Controller:
             table: The channel table that `make_rewired_table` returned.
         """
         self.table = table
+
+    def correct(self, table: ChannelTable) -> None:
+        """Read sensors by a channel table with other scales and offsets, from the next tick on.
+
+        The monitor of the policy starts anew, because it would take the change for a rewiring.
+
+        Args:
+            table: The channel table that `make_rewired_table` returned.
+        """
+        self.rewire(table)
+        self.acting.restart_monitor()
 
     def format_summary(self) -> str:
         """Return text for a log line: model, wiring, number of channels and control rate."""

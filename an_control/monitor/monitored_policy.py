@@ -93,6 +93,19 @@ class MonitoredPolicy(WrappingPolicy):
         """
         self._evidence = False
 
+    def restart_monitor(self) -> None:
+        """Let the monitor start anew, from the slots that it knows; the policy keeps its state.
+
+        Call it if readings are scaled otherwise from now on.
+        """
+        slots = self.monitor.slots
+        if (slots == np.arange(len(slots))).all():
+            self.monitor.reset()
+        else:
+            self.monitor.start_with_assumed_slots(slots)
+        self._saved.clear()
+        self._since.clear()
+
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """Compute one tick and return the action (A,) float32 in [-1, 1].
 

@@ -81,6 +81,13 @@ class Policy(Protocol):
         """
         return
 
+    def restart_monitor(self) -> None:
+        """Let the monitor of rewired sensors start anew, from the assignment that it knows.
+
+        Call it if readings are scaled otherwise from now on. The policy keeps its state.
+        """
+        return
+
     @property
     def channel_order(self) -> tuple[str, ...]:
         """The channel ids of the last step, in the order of the columns of `attention`."""
@@ -324,6 +331,10 @@ class WrappingPolicy(Policy):
         Call it if the command that was sent corresponds to no action in [-1, 1].
         """
         self.policy.exclude_next_tick_from_evidence()
+
+    def restart_monitor(self) -> None:
+        """Let the monitor of rewired sensors start anew; see `Policy.restart_monitor`."""
+        self.policy.restart_monitor()
 
     @property
     def previous_action(self) -> np.ndarray:

@@ -605,8 +605,9 @@ class NodeRecorder:
         state = self._state
         if kind == "wiring":
             state.pop("rewire", None)
-        elif kind == "rewire":
-            before = state.pop("rewire", {}).get("values", {})
+            state.pop("correct", None)
+        elif kind in ("rewire", "correct"):
+            before = state.pop(kind, {}).get("values", {})
             event = {**event, "values": {**before, **event["values"]}}
         elif kind == "deactivate":
             state.pop("activate", None)

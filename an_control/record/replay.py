@@ -377,6 +377,8 @@ class SessionReplay:
             self._apply_wiring_event(event)
         elif kind == "rewire":
             self._apply_rewiring(event["values"])
+        elif kind == "correct":
+            self._apply_correction(event["values"])
         elif kind == "model":
             self._swaps.append(event)
         elif kind == "failed":
@@ -472,6 +474,21 @@ class SessionReplay:
             self.controller.rewire(self.controller.make_rewired_table(self._wiring))
         elif self.summary.ticks:
             self._add_note("rewires are not replayed, as --wiring is given")
+
+    def _apply_correction(self, values: dict[str, Any]) -> None:
+        """Apply the scales and offsets of channels that the node has corrected.
+
+        Args:
+            values: The new scale and offset, by the id of the channel's entry in the wiring.
+        """
+        assert self.controller is not None and self._wiring is not None
+        self._wiring = self._wiring.with_conversions(
+            {id_: (float(scale), float(offset)) for id_, (scale, offset) in values.items()}
+        )
+        if self._other_wiring is None:
+            self.controller.correct(self.controller.make_rewired_table(self._wiring))
+        elif self.summary.ticks:
+            self._add_note("corrections are not replayed, as --wiring is given")
 
     def _load_new_models(self) -> None:
         """Load each recorded model that replaced the one before it since the previous tick."""

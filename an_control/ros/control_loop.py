@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from math import nan
 
@@ -36,6 +36,7 @@ from an_control.ros.inputs import Inputs
 from an_control.ros.outputs import CommandOutput, InsightOutput, set_stamp
 from an_control.ros.parameter_table import Trigger
 from an_control.ros.recording import LoopRecord
+from an_control.ros.running_doctor import Conversions, RunningDoctor
 from an_control.ros.tickers import (
     LockstepTicker,
     LoopClock,
@@ -80,6 +81,8 @@ class Loop:
         thread_priority: Real-time priority of the thread that ticks, while the node is active in
             real time; 0 = ordinary priority.
         recorder: Records messages, ticks, commands and events; None: nothing is recorded.
+        corrects: The kinds of mistakes in the wiring that the doctor corrects while the node runs
+            (see `RunningDoctor`); None: there is no doctor.
     """
 
     def __init__(
@@ -95,6 +98,7 @@ class Loop:
         with_message_info: bool = True,
         thread_priority: int = 0,
         recorder: NodeRecorder | None = None,
+        corrects: Sequence[str] | None = None,
     ) -> None:
         lockstep = lockstep_wait_s is not None
         if lockstep:
@@ -140,6 +144,13 @@ class Loop:
                 recorder=recorder,
             )
             opened.callback(self._inputs.close)
+            self.doctor: RunningDoctor | None = None
+            """Finds wrong lines of the wiring while the node runs; None: nothing does."""
+            if corrects is not None:
+                self.doctor = RunningDoctor(
+                    node.get_logger(), controller, self.correct_conversions, corrects
+                )
+                opened.callback(self.doctor.close)
             self._reports = LoopReports(
                 node,
                 controller,
@@ -149,6 +160,7 @@ class Loop:
                 self._output,
                 lockstep=lockstep,
                 recorder=recorder,
+                doctor=self.doctor,
             )
             opened.callback(self._reports.close)
             reporter = node.create_timer(
@@ -246,6 +258,8 @@ class Loop:
         self._record.record_event("reset", lockstep=self._ticker.lockstep)
         self.controller.reset()
         self._ticker.reset()
+        if self.doctor is not None:
+            self.doctor.mark_gap()
         if self._ticker.lockstep:  # in a simulator what was sent is part of the last episode
             self._output.forget_commands()
             self.controller.gate.reset()
@@ -285,6 +299,47 @@ class Loop:
         self._ticker.set_sources([source.name for source in table.wiring.sources], moved)
         self._inputs.store_newest_messages_for_moved_sources(moved, self._ticker.is_stamp_awaited)
 
+    def correct_conversions(self, conversions: Conversions) -> None:
+        """Read some channels with another scale and offset from the next tick on.
+
+        Args:
+            conversions: Scale and offset by the id of the channel's entry in the wiring.
+
+        Raises:
+            ValueError: A channel cannot be read like that; then nothing is changed.
+        """
+        table = self.make_rewired_table(self.controller.wiring.with_conversions(conversions))
+        self._inputs.resubscribe_moved_sources(table)
+        self._record_correction(conversions)
+        self.controller.correct(table)
+
+    def restart_monitor(self, conversions: Conversions) -> None:
+        """Let the monitor start anew, because a rewiring has also changed scales and offsets.
+
+        Args:
+            conversions: The new scales and offsets by the id of the channel's entry in the wiring.
+        """
+        self._record_correction(conversions)
+        self.controller.acting.restart_monitor()
+
+    def _record_correction(self, conversions: Conversions) -> None:
+        """Record that channels are read with other scales and offsets from now on.
+
+        Args:
+            conversions: These by the id of the channel's entry in the wiring.
+        """
+        values = {id_: list(pair) for id_, pair in conversions.items()}
+        self._record.record_event("correct", values=values)
+
+    def set_corrected_kinds(self, kinds: Sequence[str]) -> None:
+        """Set which mistakes in the wiring the doctor corrects by itself; none: undo corrections.
+
+        Args:
+            kinds: "scale", "sign" and "offset".
+        """
+        if self.doctor is not None:
+            self.doctor.set_corrected_kinds(kinds)
+
     def save_black_box(self, why: str) -> str:
         """Write the black box (record of the last seconds) into a file.
 
@@ -317,6 +372,7 @@ class Loop:
             now_ns = self._guard.ticked_ns = self._clock.now_ns()
             self._ticker.record_tick(now_ns, stamp_ns)
             self._record.begin_tick(now_ns, stamp_ns)
+            before = self.controller.gate.last.values
             readings = self.controller.tick(now_ns, stamp_ns)  # read, estimate, decide
             self._record.record_tick(sends=self.active)
             if self.active:
@@ -326,6 +382,8 @@ class Loop:
             self._record.record_readings(readings)
             if self.active:
                 self._reports.report_tick(readings, now_ns, sent_ns, begin_s, end_s)
+                if self.doctor is not None:
+                    self.doctor.end_tick(readings, before, now_ns, stamp_ns)
         except Exception as error:
             self._deactivate_after_error(error)
         finally:
@@ -538,6 +596,7 @@ class LoopReports:
         output: The loop's command publishers.
         lockstep: Whether ticks wait for a simulator.
         recorder: The recorder, whose state is reported; None: nothing is recorded.
+        doctor: The wiring doctor, whose findings are reported; None: there is none.
     """
 
     def __init__(
@@ -551,6 +610,7 @@ class LoopReports:
         *,
         lockstep: bool,
         recorder: NodeRecorder | None,
+        doctor: RunningDoctor | None,
     ) -> None:
         self._node, self._controller, self._clock = node, controller, clock
         self._output, self._watchdog, self._lockstep = output, watchdog, lockstep
@@ -567,6 +627,7 @@ class LoopReports:
             output,
             real_time=not lockstep,
             recorder=recorder,
+            doctor=doctor,
         )
 
     def start_reporting(self) -> None:

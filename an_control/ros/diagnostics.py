@@ -39,6 +39,7 @@ from an_control.ros.graph import (
 from an_control.ros.inputs import Inputs, describe_wrong_clock, describe_wrong_rate
 from an_control.ros.outputs import COMMAND_QOS, CommandOutput
 from an_control.ros.recording import describe_missing_black_box
+from an_control.ros.running_doctor import RunningDoctor
 from an_control.wiring import Notice, Readings, SourceStatus
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
@@ -128,6 +129,7 @@ class DiagnosticsReport:
         real_time: Whether the loop runs in real time, so that the sources' message rates and clocks
             are checked.
         recorder: The recorder, whose state is reported; None: nothing is recorded.
+        doctor: The wiring doctor, whose findings are reported; None: there is none.
     """
 
     def __init__(
@@ -141,8 +143,9 @@ class DiagnosticsReport:
         *,
         real_time: bool,
         recorder: NodeRecorder | None = None,
+        doctor: RunningDoctor | None = None,
     ) -> None:
-        self._recorder = recorder
+        self._recorder, self._doctor = recorder, doctor
         self._node, self._controller = node, controller
         self._ticks, self._watchdog, self._inputs = ticks, watchdog, inputs
         self._output, self._real_time = output, real_time
@@ -171,6 +174,7 @@ class DiagnosticsReport:
             self._make_policy_status(active),
             self._make_gate_status(),
             *self._make_monitor_statuses(),
+            *self._make_doctor_statuses(),
             self._make_watchdog_status(active),
             self._make_estop_status(),
             self._make_wiring_status(sources),
@@ -230,6 +234,16 @@ class DiagnosticsReport:
             )
         fine, text, values = describe_monitor_report(report)
         return [self._make_status("monitor", OK if fine else WARN, text, values)]
+
+    def _make_doctor_statuses(self) -> list[DiagnosticStatus]:
+        """Return a list of one status, of the wiring doctor, which finds wrong lines of the wiring.
+
+        The list is empty if the doctor is off or the policy has no monitor.
+        """
+        if self._doctor is None or self._controller.acting.policy.monitor_report is None:
+            return []
+        fine, text, values = self._doctor.describe()
+        return [self._make_status("doctor", OK if fine else WARN, text, values)]
 
     def _make_watchdog_status(self, active: bool) -> DiagnosticStatus:
         """Return the status of the watchdog, which sends the safe command if no other is sent."""

@@ -48,6 +48,7 @@ from an_control.ros.graph import QuietNode, suggest_similar_topic
 from an_control.ros.parameter_table import Settings
 from an_control.ros.parameters import WiringParameters
 from an_control.ros.recording import make_recorder
+from an_control.ros.running_doctor import RunningDoctor
 from an_control.system.compilation import report_compilation
 from an_control.system.files import read_regular_file
 from an_control.system.priority import (
@@ -302,6 +303,8 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         self.add_post_set_parameters_callback(self._apply_parameters)
         self.create_service(Trigger, "~/reset_state", self._on_reset_state)
         self.create_service(Trigger, "~/reload_wiring", self._on_reload_wiring)
+        self.create_service(Trigger, "~/apply_corrections", self._on_apply_corrections)
+        self.create_service(Trigger, "~/undo_corrections", self._on_undo_corrections)
         self.create_service(Trigger, "~/estop", self._on_estop)
         self.create_service(Trigger, "~/reset_estop", self._on_reset_estop)
         for reliability in ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT:
@@ -372,6 +375,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             with_message_info=self._callbacks_get_message_info(settings),
             thread_priority=settings.thread_priority,
             recorder=self._recorder,
+            corrects=settings.monitor_corrects if settings.doctor else None,
         )
 
     def _callbacks_get_message_info(self, settings: Settings) -> bool:
@@ -449,6 +453,32 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             response.success = True
         else:
             response.success, response.message = False, "not active"
+        return response
+
+    def _on_apply_corrections(self, _: Any, response: Any) -> Any:
+        """Correct the mistakes in the wiring that the doctor has announced, until that is undone.
+
+        Only scales, signs and offsets of sensors can be corrected.
+        """
+        return self._answer_about_doctor(RunningDoctor.apply_corrections, response)
+
+    def _on_undo_corrections(self, _: Any, response: Any) -> Any:
+        """Read the corrected channels by the wiring file again."""
+        return self._answer_about_doctor(RunningDoctor.undo_corrections, response)
+
+    def _answer_about_doctor(self, act: Callable[[RunningDoctor], str], response: Any) -> Any:
+        """Let the doctor act on request of a client.
+
+        Args:
+            act: Does it, and returns why it could not be done, or "".
+            response: The answer to the client, which is returned.
+        """
+        doctor = None if self._loop is None else self._loop.doctor
+        if doctor is None:
+            reason = "not configured" if self._loop is None else "parameter doctor is false"
+        else:
+            reason = act(doctor)
+        response.success, response.message = not reason, reason
         return response
 
     def _set_estop_by_topic(self, message: Bool) -> None:
@@ -531,6 +561,8 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
                 self._swap.request_model(change.value)
             elif change.name == "shadow" and self._loop is not None:
                 self._loop.set_shadow(bool(change.value))
+            elif change.name == "monitor_corrects" and self._loop is not None:
+                self._loop.set_corrected_kinds(parameters.read_list(change.value))
         table, self._checked = self._checked, None
         if table is not None:
             try:
@@ -549,8 +581,13 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         """
         if self._loop is None:
             return None
-        wiring = self._wiring_parameters.make_changed_wiring(self._loop.controller.wiring, changes)
-        return None if wiring is None else self._loop.make_rewired_table(wiring)
+        before = self._loop.controller.wiring
+        wiring = self._wiring_parameters.make_changed_wiring(before, changes)
+        if wiring is None:
+            return None
+        if self._loop.doctor is not None:
+            wiring = self._loop.doctor.make_rewired_wiring(wiring, before)
+        return self._loop.make_rewired_table(wiring)
 
     def _rewire(self, table: ChannelTable) -> None:
         """Read sensors by this channel table from now on, and log what has changed.
@@ -558,8 +595,13 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         Args:
             table: The channel table of the changed wiring, which connects topics to the policy.
         """
-        before = self._get_configured_loop().controller.wiring
-        self._get_configured_loop().rewire(table)
+        loop = self._get_configured_loop()
+        before = loop.controller.wiring
+        loop.rewire(table)
+        if conversions := table.wiring.list_changed_conversions(before):
+            loop.restart_monitor(conversions)
+        if loop.doctor is not None:
+            loop.doctor.drop_rewired_findings(table.wiring, before)
         changes = table.wiring.describe_changes(before)
         more = f" and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
         self.get_logger().info(f"rewired: {', '.join(changes[:SHOWN]) or 'nothing new'}{more}")
@@ -585,6 +627,8 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
                 text = read_regular_file(wiring.file).decode()
                 self._recorder.record_event("wiring", file=wiring.file, text=text)
             self._rewire(table)
+            if self._loop.doctor is not None:
+                self._loop.doctor.drop_all_findings()
             response.success = True
         except ValueError as error:
             self._wiring_parameters.declare(before, with_launch_overrides=False)

@@ -159,6 +159,22 @@ class Settings:
         bounds=(UNSET, 1.0),
         unset="what the model file says",
     )
+    doctor: bool = _make_parameter_field(
+        True,
+        "while the monitor finds the readings improbable, look for the wrong line of the wiring, in"
+        " a process of its own",
+    )
+    monitor_corrects: tuple[str, ...] = _make_parameter_field(
+        (),
+        "what of a sensor the doctor corrects by itself while the node runs, once it is certain; []"
+        " undoes it",
+        choices={
+            "scale": "a wrong factor or unit",
+            "sign": "a wrong sign",
+            "offset": "a wrong offset",
+        },
+        when="always",
+    )
     executor: str = _make_parameter_field(
         "single_threaded",
         "what runs the callbacks",

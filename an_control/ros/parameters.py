@@ -36,7 +36,10 @@ def declare_parameters(node: Node) -> None:
     """
     for one in PARAMETERS.values():
         descriptor = ParameterDescriptor(description=one.description)
-        if one.choices:
+        if isinstance(one.default, tuple):
+            descriptor.additional_constraints = f"a list of any of {', '.join(one.choices)}"
+            descriptor.dynamic_typing = True  # an empty list has no type of its own in ROS
+        elif one.choices:
             descriptor.additional_constraints = f"one of {', '.join(one.choices)}"
         if one.bounds is not None:
             low, high = one.bounds
@@ -45,7 +48,8 @@ def declare_parameters(node: Node) -> None:
             else:
                 bounds = FloatingPointRange(from_value=low, to_value=high)
                 descriptor.floating_point_range = [bounds]
-        _declare_parameter(node, one.name, one.default, descriptor)
+        default = list(one.default) if isinstance(one.default, tuple) else one.default
+        _declare_parameter(node, one.name, default, descriptor)
 
 
 def read_settings(node: Node) -> Settings:
@@ -61,6 +65,9 @@ def read_settings(node: Node) -> Settings:
     for name in ("wiring", "model", "record", "black_box"):
         if "\0" in values[name]:
             raise ValueError(f"parameter {name}: {short(values[name])} is not a path")
+    for name, one in PARAMETERS.items():
+        if isinstance(one.default, tuple):
+            values[name] = read_list(values[name])
     return Settings(**values)
 
 
@@ -95,9 +102,19 @@ def _declare_parameter(node: Node, name: str, default: Any, descriptor: Paramete
         raise ValueError(f"parameter {name}: {reason}") from None
 
 
+def read_list(value: Any) -> tuple[Any, ...]:
+    """Return the entries of a parameter that is a list; a single value is a list of one."""
+    return (value,) if isinstance(value, str | bool | int | float) else tuple(value or ())
+
+
 def _explain_wrong_choice(name: str, value: Any) -> str:
     """Return the reason why a value is not one of a parameter's allowed choices, or ""."""
     choices = PARAMETERS[name].choices if name in PARAMETERS else ()
+    if name in PARAMETERS and isinstance(PARAMETERS[name].default, tuple):
+        wrong = [one for one in read_list(value) if one not in choices]
+        if not wrong:
+            return ""
+        return f"parameter {name}: {short(wrong[0])} is not one of {', '.join(choices)}"
     if choices and value not in choices:
         return f"parameter {name}: {short(value)} is not one of {', '.join(choices)}"
     return ""

@@ -173,6 +173,11 @@ class CommandHandlers:
                 if refusal := await self._calls.call_trigger(f"{self.found.simulator}/reset"):
                     raise RefusedChangeError(refusal)
                 return "episode restarted"
+            case schema.CorrectCommand(on=on):
+                service = "apply_corrections" if on else "undo_corrections"
+                if refusal := await self._calls.call_trigger(f"{self.found.policy}/{service}"):
+                    raise RefusedChangeError(refusal)
+                return "wiring corrected" if on else "correction undone"
             case schema.SetCommand():
                 return await self._set_disturbance(command.name, command.value)
             case schema.UndoCommand():

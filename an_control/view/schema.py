@@ -90,6 +90,13 @@ class RestartCommand(_Command):
     """A command to restart the simulator's episode."""
 
 
+class CorrectCommand(_Command):
+    """A command to correct the mistakes that the wiring doctor has announced, or to undo that."""
+
+    on: bool
+    """Whether to correct them; False reads all channels by the wiring file again."""
+
+
 class EStopCommand(_Command):
     """A command to latch the policy node's e-stop."""
 
@@ -128,6 +135,7 @@ Command: TypeAlias = (
     | UndoCommand
     | SetCommand
     | RestartCommand
+    | CorrectCommand
     | EStopCommand
     | ResetEStopCommand
     | SeekCommand

@@ -313,6 +313,9 @@ class Conversion:
         """(N,) numbers as in the messages. `Feed` objects write into it."""
         self.values = np.empty(len(self.ids))
         """(N,) readings from the newest call of `convert_raw_numbers`."""
+        self.numbers = self.raw
+        """(N,) numbers from the newest call of `convert_raw_numbers`, after functions of angles and
+        before scale, offset and clip."""
         self._curves = _find_angle_functions(configs)
         self._scale = np.array([config.scale for config in configs])
         self._offset = np.array([config.offset for config in configs])
@@ -331,6 +334,7 @@ class Conversion:
             raw = raw.copy()
             for function, places in self._curves:
                 raw[places] = function(raw[places])
+        self.numbers = raw
         values = np.multiply(raw, self._scale, out=self.values)
         values += self._offset
         ok = np.abs(values) <= self._bound
@@ -494,6 +498,15 @@ class ChannelTable:
     def ids(self) -> tuple[str, ...]:
         """Ids of all channels, present or missing."""
         return self._conversion.ids
+
+    @property
+    def numbers(self) -> NDArray[np.float64]:
+        """Numbers (N,) of all channels at the newest read, before scale, offset and clip.
+
+        A function of an angle that the wiring asks for is applied already. The array is in the
+        order of `ids` and must not be modified. A missing channel may have an old number.
+        """
+        return self._conversion.numbers
 
     @property
     def configs(self) -> dict[str, ChannelConfig]:

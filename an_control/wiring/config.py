@@ -239,6 +239,34 @@ class Wiring:
         check_no_topic_loops(self.file, sources.values(), self.command.topic_keys)
         return replace(self, sources=tuple(sources.values()), channels=tuple(channels.values()))
 
+    def with_conversions(self, conversions: Mapping[str, tuple[float, float]]) -> Wiring:
+        """Return a copy of this wiring in which some channels have another scale and offset.
+
+        Args:
+            conversions: The new scale and offset, by the id of the channel's entry in the file. An
+                id that the wiring does not have is ignored.
+        """
+        channels = (
+            replace(one, scale=conversions[one.id][0], offset=conversions[one.id][1])
+            if one.id in conversions
+            else one
+            for one in self.channels
+        )
+        return replace(self, channels=tuple(channels))
+
+    def list_changed_conversions(self, previous: Wiring) -> dict[str, tuple[float, float]]:
+        """Return the scale and offset of each entry where they differ from an earlier wiring's.
+
+        Args:
+            previous: The earlier wiring.
+
+        Returns:
+            The values in this wiring, by the id of the entry; entries of one wiring are left out.
+        """
+        old = {one.id: (one.scale, one.offset) for one in previous.channels}
+        new = {one.id: (one.scale, one.offset) for one in self.channels}
+        return {id_: pair for id_, pair in new.items() if old.get(id_, pair) != pair}
+
     def list_changed_settings(self, previous: Wiring) -> dict[str, str]:
         """Return the topics, sources and fields that may differ from those of an earlier wiring.
 

@@ -25,6 +25,7 @@ GOOD = [
     {"do": "seek", "id": 12, "seconds": 1.5},
     {"do": "jump", "id": 13, "forward": False},
     {"do": "play", "id": 14, "on": True, "speed": 2.0},
+    {"do": "correct", "id": 15, "on": True},
 ]
 
 

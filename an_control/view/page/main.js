@@ -4,7 +4,7 @@ import { WiringPanel } from "./wiring_panel.js";
 import { Clusters, drawChart, drawMatrix } from "./charts.js";
 import { Connection } from "./connection.js";
 import { shown } from "./draw.js";
-import { showAttention, showDiagnostics, showMonitor } from "./text_panels.js";
+import { showAttention, showDiagnostics, showDoctor, showMonitor } from "./text_panels.js";
 import { RobotView } from "./robot.js";
 
 const byId = (id) => document.getElementById(id);
@@ -176,6 +176,7 @@ function draw() {
   if (dirty.has("monitor")) showMonitor(state.parts, state.wires, !state.wiring?.why_not_unannounced);
   if (dirty.has("diagnostics")) showDiagnostics(state.parts);
   if (dirty.has("diagnostics")) showAttention(state.parts);
+  if (dirty.has("diagnostics")) showDoctor(state.parts);
   if (dirty.has("diagnostics")) showStop();
   if (dirty.has("charts")) {
     drawChart(byId("chart-difference"), scores, [6], marks);
@@ -211,6 +212,8 @@ byId("announced").addEventListener("change", () => (state.announced = announced(
 byId("estop").addEventListener("click", () => act("estop"));
 byId("reset-estop").addEventListener("click", () => act("resetestop"));
 byId("restart").addEventListener("click", () => act("restart"));
+byId("correct").addEventListener("click", () => act("correct", { on: true }));
+byId("uncorrect").addEventListener("click", () => act("correct", { on: false }));
 byId("undo").addEventListener("click", () => act("undo"));
 byId("restore").addEventListener("click", () => act("restore"));
 byId("shuffle").addEventListener("click", () => act("shuffle", { announced: announced() }));

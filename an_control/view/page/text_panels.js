@@ -66,6 +66,32 @@ export function showMonitor(parts, wires, scrambled) {
   );
 }
 
+// The doctor's findings: shown only if there are some; the buttons can be pressed if they change something.
+const COLUMNS = ["what", "is wrong", "how sure", "would become", "change", "corrected"];
+
+export function showDoctor(parts) {
+  const values = parts.find((one) => one.name === "doctor")?.values ?? {};
+  const count = Number(values.findings ?? 0), numbers = Array.from({ length: count }, (_, i) => i + 1);
+  const byId = (id) => document.getElementById(id);
+  byId("doctor-card").hidden = count === 0;
+  if (count === 0) return;
+  byId("doctor-file").textContent = values.file ?? "";
+  const made = document.createElement("table"), head = made.createTHead().insertRow();
+  for (const name of COLUMNS) {
+    cell(head, name, "th");
+    head.lastChild.scope = "col";
+  }
+  const body = made.createTBody();
+  for (const number of numbers) {
+    const row = body.insertRow();
+    COLUMNS.forEach((name, i) => cell(row, values[`${number} ${name}`] ?? "", i ? "td" : "th"));
+  }
+  byId("doctor-findings").replaceChildren(made);
+  const states = numbers.map((number) => values[`${number} corrected`]);
+  byId("correct").disabled = !states.includes("no");
+  byId("uncorrect").disabled = !states.includes("yes");
+}
+
 export function showDiagnostics(parts) {
   const home = document.getElementById("diagnostics");
   const open = new Set([...home.querySelectorAll("details[open]")].map((one) => one.dataset.name));

@@ -55,6 +55,7 @@ def record_simulation(
         while len(recorder) < ticks:
             robot.reset(derive_episode_seed(seed, episode))
             controller.reset()
+            controller.gate.last.forget_command()
             controller.start()
             recorder.mark_gap()
             total = 0.0
@@ -67,6 +68,7 @@ def record_simulation(
                         recorder.table.store_message(name, sensor_topic.message, now_ns, now_ns)
                 controller.tick(now_ns, now_ns)
                 sent = controller.compute_command(None)
+                controller.gate.last.record(sent, now_ns)
                 pass_command_to_robot(
                     controller.wiring.command, controller.messages, robot, sent, now_ns
                 )

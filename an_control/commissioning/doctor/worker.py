@@ -1,0 +1,249 @@
+"""The wiring doctor in a process of its own, beside a policy node that runs.
+
+The node starts it at low priority, writes requests to its standard input and reads answers from its
+standard output; see `an_control.ros.doctor_process`. A request is its length as 8 bytes, then that
+many bytes: a file of numpy arrays (npz). Its array `about` is JSON text with these values by name:
+
+    model      path of the model file, which has a monitor
+    wiring     path of the wiring file
+    ids        ids of the N channels, in the model's order
+    actuators  names of the A actuators, in the model's order
+    channels   for each channel: entry (id of its entry in the file), source, field, scale, offset,
+               clip; None for a channel that the wiring does not have
+
+The other arrays are those of `an_control.control.recent_ticks.TickArrays`, with `actions` in place
+of `commands`. An answer is one line of JSON: a list with one mapping for each finding; see
+`describe_finding`. The process ends at the end of its input.
+"""
+
+from __future__ import annotations
+
+import difflib
+import io
+import json
+import os
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from an_control.commissioning.doctor.diagnosis import Diagnosis, Finding, diagnose
+from an_control.commissioning.doctor.hypotheses import CandidateWiring, Recording
+from an_control.commissioning.doctor.repair import Repair
+from an_control.control.model_wiring_check import ActionOrder
+from an_control.monitor.forward_model import ForwardModel
+from an_control.policy import Model, read_model
+from an_control.system.files import read_regular_file
+from an_control.wiring import Wiring, load_wiring
+
+LENGTH_BYTES = 8
+PARTS = {
+    "swapped": ("slots",),
+    "permuted": ("slots",),
+    "sign": ("scale", "offset"),
+    "scale": ("scale", "offset"),
+    "offset": ("scale", "offset"),
+    "inverted": ("scale", "offset"),
+    "motors swapped": ("motors",),
+    "motors permuted": ("motors",),
+    "motor reversed": ("gain",),
+    "motor gain": ("gain",),
+}
+"""Fields of `CandidateWiring` that the correction of a finding changes, by the finding's kind."""
+CORRECTABLE = ("sign", "scale", "offset")
+"""Kinds of findings that a node can correct while it runs: other scales and offsets of sensors."""
+
+
+class Examiner:
+    """An examiner of the requests of one node, which keeps the forward model of the last one."""
+
+    def __init__(self) -> None:
+        self._path = ""
+        self._model: Model | None = None
+        self._forward: ForwardModel | None = None
+
+    def examine(self, request: bytes) -> list[dict[str, Any]]:
+        """Return the findings that a request's readings show, as mappings from names to values.
+
+        Args:
+            request: The content of the request, without its length.
+        """
+        arrays = np.load(io.BytesIO(request))
+        about = json.loads(str(arrays["about"]))
+        if self._forward is None or about["model"] != self._path:
+            self._path = about["model"]
+            self._model = read_model(self._path)
+            self._forward = ForwardModel(self._model)
+        assert self._model is not None
+        recording = make_recording(about, arrays["raw"], arrays["actions"], arrays["starts"])
+        diagnosis = diagnose(recording, self._forward)
+        wiring = None
+        if diagnosis.findings:
+            with suppress(ValueError):  # somebody is writing the file
+                wiring = load_wiring(about["wiring"])
+        return [
+            describe_finding(one, diagnosis, recording, about, wiring, self._model)
+            for one in diagnosis.findings
+        ]
+
+
+def make_recording(
+    about: dict[str, Any], raw: np.ndarray, actions: np.ndarray, starts: np.ndarray
+) -> Recording:
+    """Return the recording that a request describes.
+
+    Args:
+        about: The values of the request by name.
+        raw: (T, N) numbers of the message fields.
+        actions: (T, A) actions in [-1, 1].
+        starts: (T,) whether a tick does not directly follow the tick before it.
+    """
+    ids = tuple(about["ids"])
+    scale, offset = np.ones(len(ids)), np.zeros(len(ids))
+    clip = np.tile([-np.inf, np.inf], (len(ids), 1))
+    groups: dict[str, tuple[int, ...]] = {}
+    for place, channel in enumerate(about["channels"]):
+        if channel is None:
+            continue
+        scale[place], offset[place] = channel["scale"], channel["offset"]
+        if channel["clip"] is not None:
+            clip[place] = channel["clip"]
+        field = channel["field"].partition("[")[0]
+        for name in (f"source {channel['source']}", f"{channel['source']}: {field}"):
+            groups[name] = (*groups.get(name, ()), place)
+    return Recording(
+        ids, raw, actions, scale, offset, clip, starts, tuple(about["actuators"]), groups
+    )
+
+
+def describe_finding(
+    finding: Finding,
+    diagnosis: Diagnosis,
+    recording: Recording,
+    about: dict[str, Any],
+    wiring: Wiring | None,
+    model: Model,
+) -> dict[str, Any]:
+    """Return a finding as a mapping that can be written as JSON.
+
+    Its values are those of `Finding`; `certainty`; `alternatives` (other mistakes that explain the
+    readings as well); `lines`, the lines of the wiring file that it changes, as lists of number,
+    present and corrected text; and `conversions`, the corrected scale and offset by the id of the
+    channel's entry, if a node can correct it while it runs.
+
+    Args:
+        finding: The finding.
+        diagnosis: The diagnosis that it belongs to.
+        recording: The recording that was examined.
+        about: The values of the request by name.
+        wiring: The wiring in the file; None if the file cannot be read.
+        model: The model.
+    """
+    configured = CandidateWiring.from_recording(recording)
+    alone = configured
+    is_motor = finding.kind.startswith("motor")
+    names = recording.actuators if is_motor else recording.ids
+    members = [names.index(one) for one in finding.members]
+    for name in PARTS.get(finding.kind, ()):
+        values = getattr(alone, name).copy()
+        values[members] = getattr(diagnosis.corrected, name)[members]
+        alone = replace(alone, **{name: values})
+    return {
+        "kind": finding.kind,
+        "members": list(finding.members),
+        "text": finding.text,
+        "correction": finding.correction,
+        "log_odds": round(float(finding.log_odds), 1),
+        "certainty": finding.certainty,
+        "alternatives": list(diagnosis.alternatives),
+        "lines": []
+        if wiring is None
+        else list_changed_lines(alone, recording, about, wiring, model),
+        "conversions": list_conversions(finding, members, alone, about),
+    }
+
+
+def list_changed_lines(
+    candidate: CandidateWiring,
+    recording: Recording,
+    about: dict[str, Any],
+    wiring: Wiring,
+    model: Model,
+) -> list[tuple[int, str, str]]:
+    """Return the lines of the wiring file that a candidate changes: number, text, and new text.
+
+    Args:
+        candidate: The corrected wiring.
+        recording: The recording that was examined.
+        about: The values of the request by name.
+        wiring: The wiring in the file.
+        model: The model.
+    """
+    order = ActionOrder(wiring, about["model"], model)
+    places = None if order.places is None else order.places.tolist()
+    repair = Repair(read_regular_file(Path(wiring.file)).decode(), wiring, recording, places)
+    repair.write_corrections(candidate)
+    before, after = repair.before.splitlines(), repair.text.splitlines()
+    found = []
+    for tag, i, i_end, j, j_end in difflib.SequenceMatcher(
+        None, before, after, autojunk=False
+    ).get_opcodes():
+        if tag != "equal":
+            pairs = zip_longest(before[i:i_end], after[j:j_end], fillvalue="")
+            found += [(i + n + 1, old.strip(), new.strip()) for n, (old, new) in enumerate(pairs)]
+    return found
+
+
+def list_conversions(
+    finding: Finding, members: list[int], candidate: CandidateWiring, about: dict[str, Any]
+) -> dict[str, tuple[float, float]]:
+    """Return the corrected scale and offset by entry of the wiring; {} if a node cannot apply them.
+
+    A node can only correct all channels of an entry together.
+
+    Args:
+        finding: The finding.
+        members: Indices of its channels or actuators.
+        candidate: The wiring with this finding corrected.
+        about: The values of the request by name.
+    """
+    if finding.kind not in CORRECTABLE:
+        return {}
+    channels = about["channels"]
+    entries = {channels[place]["entry"] for place in members if channels[place] is not None}
+    found: dict[str, tuple[float, float]] = {}
+    for place, channel in enumerate(channels):
+        if channel is None or channel["entry"] not in entries:
+            continue
+        values = float(candidate.scale[place]), float(candidate.offset[place])
+        if not np.allclose(found.setdefault(channel["entry"], values), values):
+            return {}
+    return found
+
+
+def read_request(stream: BinaryIO) -> bytes | None:
+    """Read the next request; return None at the end of the input.
+
+    Args:
+        stream: The input.
+    """
+    head = stream.read(LENGTH_BYTES)
+    if len(head) < LENGTH_BYTES:
+        return None
+    length = int.from_bytes(head, "little")
+    request = stream.read(length)
+    return request if len(request) == length else None
+
+
+def main() -> int:
+    """Answer requests until the end of the input, and return the exit status."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print must not get between the answers
+    examiner = Examiner()
+    while (request := read_request(sys.stdin.buffer)) is not None:
+        print(json.dumps(examiner.examine(request)), file=answers, flush=True)
+    return 0

@@ -1,0 +1,178 @@
+"""The wiring doctor's process as a policy node uses it: requests in, findings out.
+
+The doctor needs seconds of a processor. In the node's process it would delay ticks (control steps),
+even on another thread, because Python runs one thread at a time. So it runs in a process of its
+own at low priority, which is started when it is first needed. A thread of the node talks to it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from an_control.system.interrupts import make_command_end_with_parent
+
+START = (
+    "import os, sys\n"
+    "nice = max(10, os.getpriority(os.PRIO_PROCESS, 0))\n"
+    "os.setpriority(os.PRIO_PROCESS, 0, nice)\n"
+    "from an_control.commissioning.doctor.worker import main\n"
+    "sys.exit(main())"
+)
+"""The program of the process. It lowers its priority before its imports, which take a second. This
+module does not import the doctor, because a node that never needs it should not hold its code."""
+LENGTH_BYTES = 8
+END_S = 2.0
+"""Seconds in which the process must end once it is closed; then it is killed."""
+
+Request = Callable[[], tuple[dict[str, Any], dict[str, np.ndarray]]]
+"""Returns the values of a request: what is written as JSON, and arrays by name."""
+
+
+class DoctorProcess:
+    """A process that examines recorded ticks for a wrong line of the wiring.
+
+    All methods return at once; they may be called from one thread.
+    """
+
+    def __init__(self) -> None:
+        self.failure = ""
+        """Why the process has ended although it should not; "" while it has not."""
+        self._changed = threading.Condition()
+        self._request: Request | None = None
+        self._answer: list[dict[str, Any]] | None = None
+        self._closed = False
+        self._busy = False
+        self._thread: threading.Thread | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request has not been answered yet."""
+        return self._busy
+
+    @property
+    def pid(self) -> int | None:
+        """Id of the process, None if it has not been started."""
+        return None if self._process is None else self._process.pid
+
+    def send_request(self, request: Request) -> None:
+        """Examine recorded ticks; start the process if it does not run yet.
+
+        The caller must wait for the answer before it sends the next request.
+
+        Args:
+            request: Called on another thread; returns what is sent.
+        """
+        with self._changed:
+            self._request, self._busy = request, True
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._talk, name="doctor", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def take_answer(self) -> list[dict[str, Any]] | None:
+        """Return the findings of the last request, once; None if there are none yet."""
+        answer = self._answer
+        if answer is not None:
+            self._answer, self._busy = None, False
+        return answer
+
+    def close(self) -> None:
+        """End the process, without waiting for it."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._process is not None:
+            self._process.kill()
+
+    def _talk(self) -> None:
+        """Send requests and read answers until the process is closed or has ended."""
+        try:
+            process = self._process = self._start_process()
+            while (request := self._wait_for_request()) is not None:
+                self._answer = self._exchange(process, *request())
+        except Exception as error:  # whatever it is, the robot goes on without the doctor
+            if not self._closed:
+                self.failure = self._explain_end(error)
+        finally:
+            self._busy = False
+            if self._process is not None:
+                self._end_process(self._process)
+
+    @staticmethod
+    def _start_process() -> subprocess.Popen[bytes]:
+        command = make_command_end_with_parent([sys.executable, "-c", START])
+        one_thread = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **one_thread},
+            start_new_session=True,  # Ctrl-C at the node's terminal is not for it
+        )
+
+    def _wait_for_request(self) -> Request | None:
+        """Wait for the next request; return None once the process is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._request is not None or self._closed)
+            request, self._request = self._request, None
+            return None if self._closed else request
+
+    @staticmethod
+    def _exchange(
+        process: subprocess.Popen[bytes], about: dict[str, Any], arrays: dict[str, np.ndarray]
+    ) -> list[dict[str, Any]]:
+        """Send a request and return the answer.
+
+        Args:
+            process: The process.
+            about: What is written as JSON.
+            arrays: Arrays by name.
+
+        Raises:
+            EOFError: The process has ended.
+        """
+        assert process.stdin is not None and process.stdout is not None
+        content = io.BytesIO()
+        np.savez(content, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
+        body = content.getvalue()
+        process.stdin.write(len(body).to_bytes(LENGTH_BYTES, "little") + body)
+        process.stdin.flush()
+        line = process.stdout.readline()
+        if not line.endswith(b"\n"):
+            raise EOFError
+        answer: list[dict[str, Any]] = json.loads(line)
+        return answer
+
+    def _explain_end(self, error: Exception) -> str:
+        """Return why the process does not answer any more.
+
+        Args:
+            error: The error that its thread met.
+        """
+        if self._process is None:
+            return f"it could not be started: {error}"
+        with suppress(subprocess.TimeoutExpired):
+            status = self._process.wait(END_S)
+            return f"its process has ended with status {status}"
+        return repr(error)
+
+    @staticmethod
+    def _end_process(process: subprocess.Popen[bytes]) -> None:
+        """End the process and wait until it has ended."""
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()

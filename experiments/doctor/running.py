@@ -1,0 +1,242 @@
+"""Measure the wiring doctor beside a control loop: how long ticks take, and what it announces.
+
+    python -m experiments.doctor.running ticks [--seconds N]
+    python -m experiments.doctor.running healthy [--seconds N] [--seeds N]
+
+The loop is that of a policy node without ROS, on the simulated robot. `ticks` runs in real time,
+and changes every 300 ticks (control steps) between no doctor, one that only watches, and one whose
+process examines recordings all the time. `healthy` runs a robot whose wiring is right, as it is or
+with another mass, friction, lag or motor gain; the doctor answers 2.5 simulated seconds after it
+was asked. It prints what was announced, of which nothing is right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import io
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from an_control.commissioning.doctor.worker import Examiner
+from an_control.control.controller import Controller
+from an_control.disturbance import DisturbanceSettings
+from an_control.ros import running_doctor
+from an_control.ros.doctor_process import Request
+from an_control.ros.running_doctor import RunningDoctor
+from an_control_sim.bridge.doctor_run import pass_command_to_robot
+from an_control_sim.bridge.robot import SimulatedRobot
+from an_control_sim.bridge.simulation_file import load_simulation
+from experiments.doctor.mistakes import MODELS
+
+CONFIG = MODELS.parent / "config"
+ROBOTS = ("ant", "mobile_base")
+OTHERS = ("", "mass=1.3", "mass=1.6", "friction=0.5", "lag=0.3", "lag=0.5", "gain=0.7")
+BLOCK, SETTLED = 300, 30
+"""Ticks between two changes, and ticks after a change that are not counted."""
+ANSWER_S = 2.5
+"""Simulated seconds until the doctor answers."""
+
+
+class ControlLoop:
+    """The control loop of a policy node without ROS, on a simulated robot.
+
+    Args:
+        name: The robot, "ant" or "mobile_base".
+        other: How the robot differs, such as "mass=1.3"; "" if it does not.
+        process: Takes the place of the doctor's process; None: nothing does.
+    """
+
+    def __init__(self, name: str, other: str = "", process: Any = None) -> None:
+        model = str(MODELS / f"{name}.safetensors")
+        self.controller = Controller(str(CONFIG / f"{name}.yaml"), model, None)
+        self.robot = SimulatedRobot(load_simulation(CONFIG / f"{name}_sim.yaml"))
+        if other:
+            key, value = other.split("=")
+            self.robot.vary_robot(DisturbanceSettings.from_values({key: float(value)}))
+        self.said: list[str] = []
+        logger: Any = SimpleNamespace(
+            warning=self.said.append, error=self.said.append, info=lambda text: None
+        )
+        self.doctor = RunningDoctor(logger, self.controller, lambda conversions: None, (), process)
+        self.now_ns = 0
+        self.tick_s = self.cpu_s = self.doctor_s = 0.0
+        """How long the last tick took until its command was decided, its processor time, and how
+        long the doctor's part took after that."""
+        self._episodes = 0
+
+    def step(self, seed: int, *, watched: bool, wait: Callable[[], object] = lambda: None) -> None:
+        """Make a tick and a step of the robot; start a new episode if the last one is over.
+
+        Args:
+            seed: Seed of the episodes.
+            watched: Whether the doctor gets the tick.
+            wait: Waits until the tick is due.
+        """
+        controller, robot, doctor = self.controller, self.robot, self.doctor
+        if not self._episodes or robot.over:
+            robot.reset(1000 * seed + self._episodes)
+            self._episodes += 1
+            controller.reset()
+            controller.gate.last.forget_command()
+            controller.start()
+            doctor.mark_gap()
+        self.now_ns += robot.simulation.step_ns
+        robot.fill_messages(self.now_ns)
+        for topic in robot.sensor_topics:
+            for one in controller.wiring.sources:
+                if one.topic == topic.topic:
+                    controller.table.store_message(
+                        one.name, topic.message, self.now_ns, self.now_ns
+                    )
+        wait()
+        before, begin_s, begin_cpu_s = (
+            controller.gate.last.values, time.perf_counter(), time.thread_time(),
+        )  # fmt: skip
+        readings = controller.tick(self.now_ns, self.now_ns)
+        sent = controller.compute_command(None)
+        self.tick_s = time.perf_counter() - begin_s
+        self.cpu_s = time.thread_time() - begin_cpu_s
+        controller.gate.last.record(sent, self.now_ns)
+        controller.acting.policy.prepare_next_tick()
+        begin_s = time.perf_counter()
+        if watched:
+            doctor.end_tick(readings, before, self.now_ns, self.now_ns)
+        self.doctor_s = time.perf_counter() - begin_s
+        pass_command_to_robot(
+            controller.wiring.command, controller.messages, robot, sent, self.now_ns
+        )
+        newest = robot.commands.newest_command
+        robot.step(robot.commands.safe if newest is None else newest)
+
+
+class AnsweringExaminer:
+    """Takes the place of the doctor's process: examines at once, and answers 2.5 s later."""
+
+    failure = ""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self._examiner, self._due_s = Examiner(), 0.0
+        self._answer: list[dict[str, Any]] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request has not been answered yet."""
+        return self._answer is not None
+
+    def send_request(self, request: Request) -> None:
+        """Examine the ticks of a request."""
+        about, arrays = request()
+        content = io.BytesIO()
+        np.savez(content, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
+        self._answer = json.loads(json.dumps(self._examiner.examine(content.getvalue())))
+        self.asked, self._due_s = self.asked + 1, running_doctor.time.monotonic() + ANSWER_S
+
+    def take_answer(self) -> list[dict[str, Any]] | None:
+        """Return the findings of the last request once they are due."""
+        if running_doctor.time.monotonic() < self._due_s:
+            return None
+        answer, self._answer = self._answer, None
+        return answer
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def measure_ticks(seconds: float) -> None:
+    """Measure the Ant's ticks without a doctor, beside one that watches, and one that examines.
+
+    Args:
+        seconds: How long to measure, in real time.
+    """
+    loop = ControlLoop("ant")
+    doctor, modes = loop.doctor, ("off", "watching", "examining")
+    times: dict[str, list[tuple[float, float, float]]] = {mode: [] for mode in modes}
+    sys.setswitchinterval(0.0005)
+    gc.collect()
+    gc.freeze()
+    step_s = loop.robot.simulation.step_s
+    start_s = time.perf_counter()
+    for number in range(round(seconds / step_s)):
+        mode = modes[number // BLOCK % len(modes)]
+        due_s = start_s + number * step_s
+        loop.step(
+            1,
+            watched=mode != "off",
+            wait=partial(_wait_until, due_s),
+        )
+        if mode == "off":
+            doctor.mark_gap()
+        elif mode == "examining" and not doctor.process.is_busy:
+            doctor.request_examination()
+        if number % BLOCK >= SETTLED:
+            times[mode].append((loop.tick_s, loop.cpu_s, loop.doctor_s))
+    doctor.close()
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+    for mode, rows in times.items():
+        tick, cpu, own = 1e6 * np.array(rows).T
+        print(
+            f"{mode:9}  {len(rows)} ticks, us: median {np.median(tick):.0f},"
+            f" p99 {np.percentile(tick, 99):.0f}; processor time median {np.median(cpu):.0f},"
+            f" p99 {np.percentile(cpu, 99):.0f}; the doctor's part median {np.median(own):.1f}"
+        )
+
+
+def _wait_until(due_s: float) -> None:
+    """Wait until a time by `time.perf_counter`."""
+    time.sleep(max(0.0, due_s - time.perf_counter()))
+
+
+def run_healthy_robots(seconds: float, seeds: int) -> None:
+    """Run robots whose wiring is right, and print what the doctor announces.
+
+    Args:
+        seconds: Simulated time of each run.
+        seeds: Number of runs of each robot.
+    """
+    total = 0
+    for name in ROBOTS:
+        for other in OTHERS if name == "ant" else OTHERS[:1]:
+            for seed in range(1, seeds + 1):
+                examiner = AnsweringExaminer()
+                running_doctor.time = SimpleNamespace(monotonic=lambda: 0.0)  # type: ignore[assignment]
+                loop = ControlLoop(name, other, examiner)
+                clock = SimpleNamespace(monotonic=lambda loop=loop: loop.now_ns / 1e9)
+                running_doctor.time = clock  # type: ignore[assignment]
+                ticks = round(seconds / loop.robot.simulation.step_s)
+                for _ in range(ticks):
+                    loop.step(seed, watched=True)
+                total += ticks
+                said = "; ".join(loop.said) or "nothing"
+                print(
+                    f"{name} {other or 'none'}, seed {seed}: {ticks} ticks, asked"
+                    f" {examiner.asked} times: {said}",
+                    flush=True,
+                )
+    print(f"{total} ticks in all")
+
+
+def main() -> None:
+    """Run the measurement that the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("what", choices=["ticks", "healthy"])
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seeds", type=int, default=2)
+    given = parser.parse_args()
+    if given.what == "ticks":
+        measure_ticks(given.seconds)
+    else:
+        run_healthy_robots(given.seconds, given.seeds)
+
+
+if __name__ == "__main__":
+    main()
