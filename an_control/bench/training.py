@@ -53,18 +53,21 @@ def measure_training_speed(seconds: float) -> dict[str, Any]:
     env = make_environment(find_environment_id("cartpole"))
     inner: Any = env.unwrapped
     rows: list[dict[str, Any]] = []
-    people, starts = _make_population(), draw_training_seeds(np.random.default_rng(0), ROLLOUTS)
+    people, starts = (
+        _make_cartpole_population(),
+        draw_training_seeds(np.random.default_rng(0), ROLLOUTS),
+    )
     model = people[0]
 
-    def add_row(engine: str, rate: float) -> float:
+    def add_row(engine: str, steps_per_s: float) -> float:
         """Add the row of one implementation to the result, and return its rate unchanged.
 
         Args:
             engine: Description of the implementation that plays the episodes.
-            rate: Steps per second.
+            steps_per_s: Steps per second.
         """
-        rows.append({"engine": engine, "steps_per_s": rate})
-        return rate
+        rows.append({"engine": engine, "steps_per_s": steps_per_s})
+        return steps_per_s
 
     fused = {}
     for threads in (1, 2):
@@ -88,7 +91,7 @@ def measure_training_speed(seconds: float) -> dict[str, Any]:
     )
     authors = None
     if importlib.util.find_spec("torch") is not None:
-        play = _make_authors_rollout(model)
+        play = _make_rollout_with_authors_modules(model)
         play(env)
         authors = add_row(
             "tick by tick, torch modules as the authors'",
@@ -151,7 +154,7 @@ def measure_worker_speedup(task: str, seconds: float) -> dict[str, Any]:
     return {"task": task, "rows": rows, "same_numbers": same}
 
 
-def _make_population() -> list[Model]:
+def _make_cartpole_population() -> list[Model]:
     """Return `POPULATION` (256) models: the shipped CartPole policy, and randomly changed ones."""
     form, rng = Authors(), np.random.default_rng(0)
     centre = form.to_vector(read_model(find_share_path(SHIPPED)))
@@ -204,8 +207,8 @@ def measure_median_steps_per_s(
 def _measure_evojax_steps_per_s(seconds: float) -> float:
     """Return the steps per second of the package EvoJAX, with its own CartPole and policy.
 
-    EvoJAX computes the same number of steps for all episodes, also after an episode has ended. All
-    these steps count here.
+    EvoJAX plays all episodes for an equal number of steps, and goes on computing steps of an
+    episode that has ended. Those steps count here too.
 
     Args:
         seconds: Duration of the measurement.
@@ -232,16 +235,16 @@ def _measure_evojax_steps_per_s(seconds: float) -> float:
     )
     people = np.random.default_rng(0).normal(0.0, 0.1, (POPULATION, policy.num_params))
 
-    def play_population() -> int:
+    def play_population_and_count_steps() -> int:
         """Play all episodes of the population in EvoJAX, and return their total number of steps."""
         np.asarray(manager.eval_params(params=people, test=False)[0])
         return POPULATION * ROLLOUTS * task.max_steps
 
-    play_population()
-    return measure_median_steps_per_s(play_population, seconds)
+    play_population_and_count_steps()
+    return measure_median_steps_per_s(play_population_and_count_steps, seconds)
 
 
-def _make_authors_rollout(model: Model) -> Callable[[Any], int]:
+def _make_rollout_with_authors_modules(model: Model) -> Callable[[Any], int]:
     """Return a function that plays episodes with torch modules like the paper authors' own.
 
     As in the authors' code (Tang & Ha 2021), every step runs torch modules, and computes the

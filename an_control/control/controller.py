@@ -357,7 +357,7 @@ class Controller:
     def reset(self) -> None:
         """Start a new episode: reset the policy with its identity monitor, and the readings."""
         self.acting.reset()
-        self.table.reset()
+        self.table.discard_camera_frames()
         self.safe_reason = self.safe_cause = ""
         self.stepped_ns = None
 

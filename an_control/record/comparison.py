@@ -65,7 +65,7 @@ class Comparison:
                 self._course = [np.maximum(one, other) for one, other in pairs]
                 self._bin_size *= 2
 
-    def make_actuator_rows(self, actuators: tuple[str, ...]) -> list[dict[str, Any]]:
+    def summarise_differences_by_actuator(self, actuators: tuple[str, ...]) -> list[dict[str, Any]]:
         """Return a list of dicts with the statistics of each actuator's differences.
 
         A dict has the number and the share of commands that differ, the first tick with a

@@ -81,7 +81,7 @@ class ReplayedCommand:
     readings: Readings | None
 
     @property
-    def equals_recorded_command(self) -> bool:
+    def is_equal_to_recorded_command(self) -> bool:
         """Whether the replayed command equals the recorded one to the last bit."""
         return self.recorded.tobytes() == self.replayed.tobytes()
 
@@ -115,7 +115,7 @@ class ReplaySummary:
     notes: list[str] = field(default_factory=list)
 
     @property
-    def recorded_s(self) -> float:
+    def recorded_duration_s(self) -> float:
         """Duration of the recording in seconds."""
         return (self.end_ns - self.begin_ns) / 1e9
 
@@ -155,7 +155,8 @@ class SessionReplay:
 
     Args:
         bag: The recording.
-        deserialize: Function that makes a ROS message of its bytes, as `rclpy.serialization` does.
+        deserialize: Function that makes a ROS message from its bytes and its class, as that of
+            `rclpy.serialization` does.
         model: Path of a model file to use instead of the recorded ones.
         wiring: Path of a wiring file to use instead of the recorded one.
 
@@ -328,11 +329,11 @@ class SessionReplay:
     def _replay_event(self, event: dict[str, Any], *, repeated: bool) -> None:
         """Count a recorded change of state and apply it to the controller.
 
-        A change that only repeats an earlier one at the start of a file is not applied again.
+        At the start of a file, earlier changes are repeated. Such a change is not applied again.
 
         Args:
             event: Values of the change by name, with its kind as "event".
-            repeated: Whether the event is only repeated at the start of a file.
+            repeated: Whether the message only repeats an earlier change.
         """
         kind = event["event"]
         if repeated and self._session is not None and not self._head_only:
@@ -350,8 +351,8 @@ class SessionReplay:
 
         Args:
             event: Values of the event "session".
-            repeated: Whether the event is repeated at the start of a file, and earlier files are
-                missing.
+            repeated: Whether the event was read from the head of a later file, because the earlier
+                files are missing.
 
         Raises:
             BagError: The recording has another format.
@@ -429,7 +430,7 @@ class SessionReplay:
         self._recovery = None if settings["recovery"] < 0.0 else float(settings["recovery"])
         self.controller = Controller(
             str(wiring),
-            str(self._other_model or self._find_model_file(self._session["model"])),
+            str(self._other_model or self._find_recorded_model_file(self._session["model"])),
             self._engine,
             monitor=self._monitor,
             recovery=self._recovery,
@@ -441,7 +442,7 @@ class SessionReplay:
         self.summary.actuators = tuple(self.controller.wiring.command.names)
         self.summary.largest = np.zeros(len(self.summary.actuators))
 
-    def _find_model_file(self, path_and_hash: dict[str, Any]) -> Path:
+    def _find_recorded_model_file(self, path_and_hash: dict[str, Any]) -> Path:
         """Return the path of a recorded model: the attached file, or the unchanged original.
 
         Args:
@@ -461,7 +462,7 @@ class SessionReplay:
         )
 
     def _apply_rewiring(self, values: dict[str, Any]) -> None:
-        """Rewire the controller as the node was rewired: to other topics, sources or fields.
+        """Change topics, sources or fields of the controller's wiring, as in the recorded node.
 
         Args:
             values: New values by key, such as "sources.imu.topic".
@@ -474,13 +475,13 @@ class SessionReplay:
             self._add_note("rewires are not replayed, as --wiring is given")
 
     def _load_new_models(self) -> None:
-        """Load each recorded model that replaced the one before it since the previous tick."""
+        """Load the recorded models to which the node has switched since the previous tick."""
         assert self.controller is not None
         for event in self._swaps:
             if self._other_model is not None:
                 self._add_note("swaps of the model are not replayed, as --model is given")
                 continue
-            path = self._find_model_file(event)
+            path = self._find_recorded_model_file(event)
             policy = make_policy(
                 read_model(path), self._monitor, engine=self._engine, recovery=self._recovery
             )
@@ -540,14 +541,15 @@ class SessionReplay:
         if entry.sequence:
             self._pass_message_to_source(entry.sequence, held)
 
-    def _pass_message_to_further_source(self, store_numbers: tuple[int, ...]) -> None:
-        """Pass a message that was replayed before to one more source that received it as well.
+    def _pass_message_to_further_source(self, source_and_messages_since: tuple[int, ...]) -> None:
+        """Pass an earlier message to one more source (subscribed topic), which received it as well.
 
         Args:
-            store_numbers: The two numbers of a message on the topic record/store: the index of the
-                source in the wiring plus one, and how many messages came after the one to pass.
+            source_and_messages_since: The two numbers of a message on the topic record/store: the
+                index of the source in the wiring plus one, and the number of messages recorded
+                since the message to pass.
         """
-        place, back = store_numbers
+        place, back = source_and_messages_since
         wanted = self._count - back
         for held in self._newest.values():
             if held[0] == wanted:
@@ -656,7 +658,9 @@ class SessionReplay:
             replayed = np.full(len(self.summary.actuators), np.nan)
         recorded = self._reorder_command(names, recorded)
         if number != NONE:
-            values = recorded if self._has_exact_fields else self._round_to_field_types(recorded)
+            values = (
+                recorded if self._has_only_float64_fields else self._round_to_field_types(recorded)
+            )
             self._last.values_time_and_number = self._commands[number] = values, sent_ns, number
             self._commands.pop(number - KEPT_COMMANDS, None)
         self._extend_recorded_period(entry.log_ns)
@@ -680,7 +684,7 @@ class SessionReplay:
                 command; None in lockstep, and if the command is not the policy's.
 
         Returns:
-            The command; None if another node sent the recorded one.
+            The computed command; None if another node sent the recorded one.
         """
         controller = self.controller
         assert controller is not None
@@ -695,10 +699,10 @@ class SessionReplay:
         return controller.gate.reset_to_safe_command()
 
     @property
-    def _has_exact_fields(self) -> bool:
+    def _has_only_float64_fields(self) -> bool:
         """Whether all fields of command messages are float64, so that nothing is rounded."""
         assert self.controller is not None
-        return all(one.has_exact_fields for one in self.controller.messages)
+        return all(one.has_only_float64_fields for one in self.controller.messages)
 
     def _round_to_field_types(self, values: np.ndarray) -> np.ndarray:
         """Return a command (A,) rounded as the types of its message fields round it."""
@@ -727,7 +731,7 @@ class SessionReplay:
         """Add one replayed command to the figures in `summary`."""
         summary = self.summary
         summary.commands += 1
-        if command.equals_recorded_command:
+        if command.is_equal_to_recorded_command:
             return
         summary.different += 1
         summary.first = summary.first or command

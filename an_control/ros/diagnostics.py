@@ -277,7 +277,7 @@ class DiagnosticsReport:
         if self._recorder is None:
             missing = describe_missing_black_box(self._node)
             return self._make_status("recording", WARN if missing else OK, missing or "off", {})
-        text, fine, values = self._recorder.get_status()
+        text, fine, values = self._recorder.get_text_health_and_figures()
         return self._make_status("recording", OK if fine else WARN, text, values)
 
     def _make_wiring_status(self, sources: list[SourceStatus]) -> DiagnosticStatus:
