@@ -47,8 +47,8 @@ def measure_training_speed(seconds: float) -> dict[str, Any]:
 
     Returns:
         A dict. "rows" holds the median steps per second of each implementation. Other keys hold the
-        settings, and the rate of the compiled rollouts on two threads divided by that of each other
-        implementation; such a ratio is None if a package for it is missing.
+        settings, and ratios: the steps per second of the compiled rollouts on two threads, divided
+        by those of another implementation. A ratio is None if a package for it is missing.
     """
     env = make_environment(find_environment_id("cartpole"))
     inner: Any = env.unwrapped
@@ -59,12 +59,12 @@ def measure_training_speed(seconds: float) -> dict[str, Any]:
     )
     model = people[0]
 
-    def add_row(engine: str, steps_per_s: float) -> float:
-        """Add the row of one implementation to the result, and return its rate unchanged.
+    def add_row_and_return_rate(engine: str, steps_per_s: float) -> float:
+        """Add the row of one implementation to the result, and return its steps per second.
 
         Args:
             engine: Description of the implementation that plays the episodes.
-            steps_per_s: Steps per second.
+            steps_per_s: Steps per second; the returned number.
         """
         rows.append({"engine": engine, "steps_per_s": steps_per_s})
         return steps_per_s
@@ -72,18 +72,18 @@ def measure_training_speed(seconds: float) -> dict[str, Any]:
     fused = {}
     for threads in (1, 2):
         engine = FusedEngine(inner.batch, inner.channels, 1, threads)
-        fused[threads] = add_row(
+        fused[threads] = add_row_and_return_rate(
             f"fused, {threads} thread{'s'[: threads - 1]}",
             _measure_steps_per_s(engine, people, starts, seconds),
         )
         if threads == 1:
-            add_row(
+            add_row_and_return_rate(
                 "fused, a second of one core's time",
                 _measure_steps_per_s(engine, people, starts, seconds, time.process_time),
             )
         engine.close()
     policy, settings = make_policy(model, "off"), (env, inner.channels, EPISODES, 1, NO_DISTURBANCE)
-    tick = add_row(
+    tick = add_row_and_return_rate(
         "tick by tick, our compiled policy",
         measure_median_steps_per_s(
             lambda: sum(result.steps for result in play_episodes(policy, *settings)), seconds
@@ -93,14 +93,14 @@ def measure_training_speed(seconds: float) -> dict[str, Any]:
     if importlib.util.find_spec("torch") is not None:
         play = _make_rollout_with_authors_modules(model)
         play(env)
-        authors = add_row(
+        authors = add_row_and_return_rate(
             "tick by tick, torch modules as the authors'",
             measure_median_steps_per_s(lambda: play(env), seconds),
         )
     env.close()
     evojax = None
     if importlib.util.find_spec("evojax") is not None:
-        evojax = add_row("EvoJAX, all cores", _measure_evojax_steps_per_s(seconds))
+        evojax = add_row_and_return_rate("EvoJAX, all cores", _measure_evojax_steps_per_s(seconds))
     return {
         "rows": rows,
         "model": str(find_share_path(SHIPPED)),
@@ -277,7 +277,7 @@ def _make_rollout_with_authors_modules(model: Model) -> Callable[[Any], int]:
         out.bias.copy_(arrays["head.0.bias"])
     head = nn.Sequential(out, nn.Tanh())
 
-    def play_episodes(env: Any) -> int:
+    def play_episodes_and_count_steps(env: Any) -> int:
         """Play `EPISODES` (10) episodes in an environment, and return their number of steps."""
         steps = 0
         for seed in range(EPISODES):
@@ -295,4 +295,4 @@ def _make_rollout_with_authors_modules(model: Model) -> Callable[[Any], int]:
                 steps, done = steps + 1, ended or truncated
         return steps
 
-    return play_episodes
+    return play_episodes_and_count_steps

@@ -474,7 +474,7 @@ class Controller:
             reason = "no positions of the actuators have been measured yet"
             return reason, reason
         needed = self.wiring.min_present_share
-        if readings.has_min_share(needed):
+        if readings.has_min_present_share(needed):
             return "", ""
         present = len(readings.ids)
         here = f"{present} of {readings.expected} channels present"

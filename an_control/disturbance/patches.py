@@ -75,10 +75,12 @@ class DisturbedPatches:
         newest = self._late(patches, self.settings.delay.whole_number)
         if self._shown is not None and not self.has_message_arrived:
             return self._shown
-        self._shown = self._select_slot_patches(self._update_stacks(newest), numbers, ids)
+        self._shown = self._select_slot_patches(
+            self._update_and_get_received_stacks(newest), numbers, ids
+        )
         return self._shown
 
-    def _update_stacks(self, sent_stacks: np.ndarray) -> np.ndarray:
+    def _update_and_get_received_stacks(self, sent_stacks: np.ndarray) -> np.ndarray:
         """Return the stacks (N, f, p, p) of frames that the receiver has after this tick's message.
 
         If no message can be lost or repeated, they are the sent stacks. Otherwise the receiver adds

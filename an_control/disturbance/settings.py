@@ -127,20 +127,21 @@ class Range:
         return int(self.value)
 
     @classmethod
-    def from_value(cls, value: object) -> Range:
-        """Return the range that a value describes.
+    def from_value(cls, number_text_or_range: object) -> Range:
+        """Return the range that a number, a text or a range stands for.
 
         Args:
-            value: A number, a text such as ``0.1`` or ``0..2``, or a range, which is returned.
+            number_text_or_range: A number, a text such as ``0.1`` or ``0..2``, or a range, which is
+                returned itself.
 
         Raises:
             ValueError: The value is none of these.
         """
-        if isinstance(value, Range):
-            return value
-        if isinstance(value, Real) and not isinstance(value, bool):
-            return cls(float(value), float(value))
-        low, dots, high = str(value).partition("..")
+        if isinstance(number_text_or_range, Range):
+            return number_text_or_range
+        if isinstance(number_text_or_range, Real) and not isinstance(number_text_or_range, bool):
+            return cls(float(number_text_or_range), float(number_text_or_range))
+        low, dots, high = str(number_text_or_range).partition("..")
         return cls(float(low), float(high if dots else low))
 
     def narrow_to_one_number(self, position: float, *, whole: bool) -> Range:

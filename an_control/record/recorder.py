@@ -510,7 +510,7 @@ class NodeRecorder:
             note = notes.popleft()
             entry = self._make_bag_entry(note)
             if note[0] == _EVENT:
-                self._update_events_in_force(note)
+                self._update_events_still_in_force(note)
             size += len(entry.data) + OVERHEAD_BYTES
             entries.append(entry)
         self._writer.enqueue(entries, size)
@@ -530,7 +530,7 @@ class NodeRecorder:
             batch = box.popleft()
             self._box_bytes -= batch.bytes
             for note in batch.events:
-                self._update_events_in_force(note)
+                self._update_events_still_in_force(note)
 
     def _pop_oldest_batch(self) -> _Batch:
         """Remove the oldest notes from the queue, and return them as a batch for the black box.
@@ -598,7 +598,7 @@ class NodeRecorder:
         following = (note[-1] for note in list(self._notes) if note[-1] is not None)
         return next(following, self._tick_ns or time.time_ns() - self._offset_ns)
 
-    def _update_events_in_force(self, note: Note) -> None:
+    def _update_events_still_in_force(self, note: Note) -> None:
         """Update which events are repeated at the start of each new file, after one more event.
 
         They are the events whose effect still holds. A later event of a kind replaces an earlier
@@ -794,16 +794,16 @@ def _collect_package_versions() -> dict[str, str]:
     return found
 
 
-def _find_unused_folder_path(parent: Path, name: str) -> Path:
+def _find_unused_folder_path(parent: Path, node_name: str) -> Path:
     """Return a path for a new folder, named after a node and the time of day.
 
     The folder does not exist yet, and is not created here.
 
     Args:
         parent: Folder in which the new folder is to lie.
-        name: Full name of the node.
+        node_name: Full name of the node.
     """
-    word = name.strip("/").replace("/", "_")
+    word = node_name.strip("/").replace("/", "_")
     stem = f"{word}_{time.strftime('%Y%m%d_%H%M%S')}"
     number = 0
     while (path := parent / (f"{stem}_{number}" if number else stem)).exists():
@@ -811,15 +811,15 @@ def _find_unused_folder_path(parent: Path, name: str) -> Path:
     return path
 
 
-def _make_unique_folder_name(name: str) -> str:
+def _make_unique_folder_name(node_name: str) -> str:
     """Return a folder name made of a node's name, the time of day and the process id.
 
     Unlike `_find_unused_folder_path`, it does not look at the disk.
 
     Args:
-        name: Full name of the node.
+        node_name: Full name of the node.
     """
-    word, now_s = name.strip("/").replace("/", "_"), time.time()
+    word, now_s = node_name.strip("/").replace("/", "_"), time.time()
     when = time.strftime("%Y%m%d_%H%M%S", time.localtime(now_s))
     return f"{word}_{when}_{int(now_s * 1e3) % 1000:03d}_{os.getpid()}"
 

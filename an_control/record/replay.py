@@ -262,7 +262,7 @@ class SessionReplay:
         elif self.controller is None:
             return None
         elif name == "message":
-            self._store_message(entry)
+            self._replay_received_message(entry)
         elif name == TICK_TOPIC:
             self._extend_recorded_period(entry.log_ns)
             self._repeat_tick(TICK_NUMBERS.decode_numbers(entry.data))
@@ -507,7 +507,7 @@ class SessionReplay:
 
     # Messages and ticks
 
-    def _store_message(self, entry: BagEntry) -> None:
+    def _replay_received_message(self, entry: BagEntry) -> None:
         """Deserialise a recorded message, and pass it to the source (subscription) that got it.
 
         If no source of the node received the message, it is only stored.
@@ -656,7 +656,7 @@ class SessionReplay:
         except BringUpError as error:
             self._add_note(str(error))
             replayed = np.full(len(self.summary.actuators), np.nan)
-        recorded = self._reorder_command(names, recorded)
+        recorded = self._reorder_command_to_wiring(names, recorded)
         if number != NONE:
             values = (
                 recorded if self._has_only_float64_fields else self._round_to_field_types(recorded)
@@ -712,7 +712,7 @@ class SessionReplay:
             message.fill(values[span], 0)
         return np.concatenate([one.read_values(one.message) for one in self.controller.messages])
 
-    def _reorder_command(self, names: tuple[str, ...], values: np.ndarray) -> np.ndarray:
+    def _reorder_command_to_wiring(self, names: tuple[str, ...], values: np.ndarray) -> np.ndarray:
         """Return a recorded command (A,) in the order of the wiring that is used for the replay.
 
         An actuator that was not recorded gets NaN.

@@ -590,7 +590,7 @@ class EventLog:
         Args:
             now_s: The time of the steady clock.
         """
-        self._controller.table.reset_notices()
+        self._controller.table.clear_notices_and_report_anew()
         self._throttle = Throttle()
         self._begin_s, self._patient_until_s = now_s, now_s + START_S
         self._waiting: dict[str, tuple[float, Notice]] = {}

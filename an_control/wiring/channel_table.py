@@ -51,12 +51,12 @@ class _WeightGroup(NamedTuple):
     def count_expected_channels(self) -> int:
         """Return the number of channels of this group that should be present."""
         if self.feed is not None:
-            return self.feed.expected_count
-        return self.fixed + sum(reader.expected_count for reader in self.readers)
+            return self.feed.expected_channel_count
+        return self.fixed + sum(reader.expected_channel_count for reader in self.readers)
 
 
 class ChannelWeights:
-    """The weights of a table's channels, which decide what share of the channels is present.
+    """The weights of a table's channels, from which the share of present channels is computed.
 
     The weight of a source (subscribed topic) is shared by its channels. The weight of a channel
     entry with a `*` is shared by the array elements that the `*` stands for.
@@ -68,7 +68,7 @@ class ChannelWeights:
     def __init__(self, feeds: Iterable[Feed]) -> None:
         self._groups: list[_WeightGroup] = []
         for feed in feeds:
-            if feed.config.weight is not None or not _has_own_weights(feed):
+            if feed.config.weight is not None or not _has_channel_with_own_weight(feed):
                 places = np.arange(feed.place.start, feed.place.stop)
                 self._groups.append(_WeightGroup(feed.config.weight, places, feed, (), 0))
             else:
@@ -121,10 +121,12 @@ class ChannelWeights:
 
 def has_weights(feeds: Iterable[Feed]) -> bool:
     """Return whether the wiring gives a weight to any of these sources or their channels."""
-    return any(feed.config.weight is not None or _has_own_weights(feed) for feed in feeds)
+    return any(
+        feed.config.weight is not None or _has_channel_with_own_weight(feed) for feed in feeds
+    )
 
 
-def _has_own_weights(feed: Feed) -> bool:
+def _has_channel_with_own_weight(feed: Feed) -> bool:
     """Return whether any channel entry of a source has a weight of its own in the wiring."""
     configs = [config for reader in feed.readers for config in reader.configs]
     wildcards = [reader.wildcard.config for reader in feed.growing if reader.wildcard]
@@ -182,7 +184,7 @@ class MeasuredPositions:
             self._readers.setdefault(measured.source, []).append(positions)
 
     @property
-    def sources(self) -> tuple[str, ...]:
+    def source_names(self) -> tuple[str, ...]:
         """Names of the sources (subscribed topics) that measure positions."""
         return tuple(self._readers)
 
@@ -284,15 +286,15 @@ class Readings(NamedTuple):
         there, of = self.weights or (len(self.ids), self.expected)
         return there / of if of else 1.0
 
-    def has_min_share(self, share: float) -> bool:
+    def has_min_present_share(self, min_share: float) -> bool:
         """Return whether enough channels are present: at least one, and at least a given share.
 
         Args:
-            share: The share (0..1) of the expected channels that must be present, by weight if the
-                wiring has weights.
+            min_share: The share (0..1) of the expected channels that must be present, by weight if
+                the wiring has weights.
         """
         there, of = self.weights or (len(self.ids), self.expected)
-        return bool(self.ids) and there >= (share - _ROUNDING) * of
+        return bool(self.ids) and there >= (min_share - _ROUNDING) * of
 
 
 _FLOAT32 = float(np.finfo(np.float32).max)
@@ -454,7 +456,7 @@ class ChannelTable:
                 self._assign_channel_indices(self)
                 self._missing.add_notices_of_new_channels()
             if self.measured is not None:
-                for source in self.measured.sources:
+                for source in self.measured.source_names:
                     for message, _, _ in self._feeds[source].received.unread:
                         self.measured.update_from_message(source, message)
             for feed in feeds:
@@ -475,7 +477,7 @@ class ChannelTable:
             None if self._weights is None else self._weights.compute_valid_and_expected_weight(ok)
         )
         return Readings(
-            values, ids, max(self.expected_count, len(ids)), bool(new_ns), since_ns, weights
+            values, ids, max(self.expected_channel_count, len(ids)), bool(new_ns), since_ns, weights
         )
 
     def make_rewired_table(self, wiring: Wiring) -> ChannelTable:
@@ -514,9 +516,9 @@ class ChannelTable:
         }
 
     @property
-    def expected_count(self) -> int:
+    def expected_channel_count(self) -> int:
         """Number of channels that should be present."""
-        return sum([feed.expected_count for feed in self._feeds.values()])
+        return sum([feed.expected_channel_count for feed in self._feeds.values()])
 
     def stop_expecting_absent_channels(self) -> None:
         """Stop expecting channels of entries with a `*` that have been missing for a long time.
@@ -533,17 +535,18 @@ class ChannelTable:
         for feed in self._feeds.values():
             feed.discard_camera_frames()
 
-    def find_ids_by_name(self, source: str, names: Collection[str]) -> list[str]:
+    def find_ids_by_element_name(self, source: str, element_names: Collection[str]) -> list[str]:
         """Return the ids of a source's channels that read array elements with certain names.
+
+        A channel that does not find its number by an element's name is always among them.
 
         Args:
             source: Name of the source (subscribed topic).
-            names: Names of array elements in the messages. If there are none, all channels of the
-                source are returned. Channels that do not find their number by an element's name are
-                always returned.
+            element_names: Names of array elements in the messages. If it is empty, all channels of
+                the source are returned.
         """
         readers = self._feeds[source].readers
-        return [id_ for reader in readers for id_ in reader.find_ids_by_name(names)]
+        return [id_ for reader in readers for id_ in reader.find_ids_by_element_name(element_names)]
 
     def list_missing_sources(self) -> list[str]:
         """Return the names of the required sources without a usable message at the newest read."""
@@ -584,9 +587,9 @@ class ChannelTable:
         """
         return self._missing.pop_notices()
 
-    def reset_notices(self) -> None:
+    def clear_notices_and_report_anew(self) -> None:
         """Clear all notices; the next read then adds notices of all that is missing."""
-        self._missing.reset_notices()
+        self._missing.clear_notices_and_report_anew()
 
 
 def _wrap_angles(angles: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -258,17 +258,17 @@ class CommandConfig(CommandMessageList[MessageConfig]):
             raise ValueError(f"an action of shape {values.shape} for {len(self.names)} actuators")
         return values * self._scale + self._offset
 
-    def convert_to_action(self, values: ArrayLike) -> NDArray[np.float64]:
+    def convert_to_action(self, command: ArrayLike) -> NDArray[np.float64]:
         """Convert a command in physical units to the action that gives this command.
 
         Args:
-            values: Command (A,).
+            command: Command (A,).
 
         Returns:
             The action (A,). Values outside -1 to 1 mean that no action of the policy gives this
             command.
         """
-        return (np.asarray(values, np.float64) - self._offset) / self._scale
+        return (np.asarray(command, np.float64) - self._offset) / self._scale
 
     @property
     def measured_configs(self) -> tuple[MeasuredConfig, ...]:

@@ -360,9 +360,9 @@ class CommandMessage:
         """
         key = f"{self._key}.constants.{path}"
 
-        def raise_constant_error(allowed: str) -> NoReturn:
+        def raise_constant_error(allowed_text: str) -> NoReturn:
             """Raise the WiringError for this constant."""
-            raise WiringError(self._file, key, value, allowed)
+            raise WiringError(self._file, key, value, allowed_text)
 
         try:
             steps = parse_field_path(path).steps
@@ -520,32 +520,35 @@ def _describe_unrepresentable_number(number: float, type_name: str) -> str:
     return "a whole number" if whole and number != int(number) else ""
 
 
-def _to_field_array(values: Values, kind: FieldType) -> Any:
+def _to_field_array(values: Values, field_type: FieldType) -> Any:
     """Return values (n,) as the array type that rclpy accepts for a field.
 
     Args:
         values: The values.
-        kind: Type of the field.
+        field_type: Type of the field.
     """
-    if kind.base == "double" and not kind.fixed:
+    if field_type.base == "double" and not field_type.fixed:
         return array.array("d", np.ascontiguousarray(values).tobytes())
-    if kind.base == "boolean":
-        return [*(values >= 0.5).tolist(), *[False] * _count_unused_elements(len(values), kind)]
-    code = ARRAY_CODES[kind.base]
+    if field_type.base == "boolean":
+        return [
+            *(values >= 0.5).tolist(),
+            *[False] * _count_unused_elements(len(values), field_type),
+        ]
+    code = ARRAY_CODES[field_type.base]
     cast = (values if code in "df" else np.rint(values)).astype(code)
-    if not kind.fixed:
+    if not field_type.fixed:
         return array.array(code, cast.tobytes())
-    return np.concatenate([cast, np.zeros(_count_unused_elements(len(cast), kind), code)])
+    return np.concatenate([cast, np.zeros(_count_unused_elements(len(cast), field_type), code)])
 
 
-def _count_unused_elements(actuator_count: int, kind: FieldType) -> int:
+def _count_unused_elements(actuator_count: int, field_type: FieldType) -> int:
     """Return how many elements of an array have no actuator: 0 if the array has no fixed size.
 
     Args:
         actuator_count: Number of elements that have an actuator.
-        kind: Type of the array field.
+        field_type: Type of the array field.
     """
-    return (kind.size or actuator_count) - actuator_count if kind.fixed else 0
+    return (field_type.size or actuator_count) - actuator_count if field_type.fixed else 0
 
 
 def _make_number_converter(type_name: str) -> Callable[[float], Any]:

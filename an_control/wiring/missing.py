@@ -183,7 +183,9 @@ class MissingReport:
         ok, fine, ids = self._ok[feed.place], self._fine[feed.place], self._ids[feed.place]
         groups: dict[tuple[Literal["lost", "recovered"], str], list[str]] = defaultdict(list)
         details: dict[str, str] = {}
-        for index in np.flatnonzero((ok != fine) & feed.make_reported_channels_mask()).tolist():
+        for index in np.flatnonzero(
+            (ok != fine) & feed.make_mask_of_channels_with_reported_loss()
+        ).tolist():
             if ok[index]:
                 groups["recovered", ""].append(ids[index])
             else:
@@ -211,7 +213,7 @@ class MissingReport:
         self._notices.clear()
         return notices
 
-    def reset_notices(self) -> None:
+    def clear_notices_and_report_anew(self) -> None:
         """Clear all notices; the next read then adds notices of all that is missing."""
         self._notices.clear()
         self._last = None
@@ -263,13 +265,13 @@ class MissingReport:
                 fresh=feed.fresh and feed.received.count > 0,
                 repeats=feed.received.repeats,
                 present=int(np.count_nonzero(self._ok[feed.place])),
-                expected=feed.expected_count,
+                expected=feed.expected_channel_count,
                 missing=tuple(
                     self._ids[feed.place][index]
                     for index in self._find_missing_channel_indices(feed)
                 ),
                 reasons=self._list_missing_reasons(feed),
-                unexpected=sum(reader.unexpected_count for reader in feed.growing),
+                unexpected=sum(reader.unexpected_channel_count for reader in feed.growing),
                 dropped=sum(reader.dropped for reader in feed.growing),
                 error=feed.error,
             )
@@ -282,7 +284,7 @@ class MissingReport:
         The result is their indices among the source's channels.
         """
         missing: list[int] = np.flatnonzero(
-            feed.make_reported_channels_mask() & ~self._ok[feed.place]
+            feed.make_mask_of_channels_with_reported_loss() & ~self._ok[feed.place]
         ).tolist()
         return missing
 
@@ -295,7 +297,7 @@ class MissingReport:
         if not feed.fresh or not feed.received.count:
             return ()
         read_ns = feed.received.arrival_ns if self._read_ns is None else self._read_ns
-        missing = feed.make_explained_channels_mask() & ~self._ok[feed.place]
+        missing = feed.make_mask_of_channels_with_explained_absence() & ~self._ok[feed.place]
         found: dict[str, str] = {}
         for index in np.flatnonzero(missing)[:_EXPLAINED].tolist():
             reason = feed.explain_missing_channel(index, read_ns)

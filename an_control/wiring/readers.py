@@ -62,7 +62,7 @@ class Repairs:
         self._nan, self._outside = read_setting("nan"), read_setting("outside")
         self._inf, self._minus_inf = read_setting("inf"), read_setting("minus_inf")
 
-    def replace_unusable_numbers(self, numbers: Any, where: slice | NDArray[np.bool_]) -> Values:
+    def replace_unusable_numbers(self, numbers: Any, channels: slice | NDArray[np.bool_]) -> Values:
         """Return a copy of the numbers in which each unusable one is replaced.
 
         NaN, infinity, minus infinity and a number outside the channel's valid range are unusable.
@@ -71,22 +71,22 @@ class Repairs:
 
         Args:
             numbers: The numbers (n,).
-            where: Which n of the N channels the numbers belong to, as a slice or a mask (N,).
+            channels: Which n of the N channels the numbers belong to, as a slice or a mask (N,).
         """
         raw = np.asarray(numbers, np.float64)
 
-        def select_channels(column: Values) -> Values:
-            """Return the items of a setting's array (N,) for the n channels in `where`."""
-            return column if self._single else column[where]
+        def select_channel_values(setting_values: Values) -> Values:
+            """Return a setting's values for those channels to which the numbers belong."""
+            return setting_values if self._single else setting_values[channels]
 
         values = np.where(
-            (raw < select_channels(self._low)) | (raw > select_channels(self._high)),
-            select_channels(self._outside),
+            (raw < select_channel_values(self._low)) | (raw > select_channel_values(self._high)),
+            select_channel_values(self._outside),
             raw,
         )
-        values = np.where(np.isnan(raw), select_channels(self._nan), values)
-        values = np.where(np.isposinf(raw), select_channels(self._inf), values)
-        return np.where(np.isneginf(raw), select_channels(self._minus_inf), values)
+        values = np.where(np.isnan(raw), select_channel_values(self._nan), values)
+        values = np.where(np.isposinf(raw), select_channel_values(self._inf), values)
+        return np.where(np.isneginf(raw), select_channel_values(self._minus_inf), values)
 
 
 def make_repairs(configs: Sequence[ChannelConfig]) -> Repairs | None:
@@ -184,7 +184,7 @@ class ElementPresence:
         self.complete = True
         """Whether the newest message has all elements."""
 
-    def record_elements(self, present: NDArray[np.bool_] | None, message_ns: int) -> None:
+    def record_present_elements(self, present: NDArray[np.bool_] | None, message_ns: int) -> None:
         """Record which of the n elements a message has, and update which are expected.
 
         Args:
@@ -295,11 +295,11 @@ class Reader(ABC):
         self._repairs = make_repairs(self.configs)
 
     @property
-    def expected_count(self) -> int:
+    def expected_channel_count(self) -> int:
         """Number of channels that should be present."""
         return len(self.ids)
 
-    def make_reported_channels_mask(self) -> Mask:
+    def make_mask_of_channels_with_reported_loss(self) -> Mask:
         """Return a mask (N,) of the channels whose loss is reported to the user."""
         return np.ones(len(self.ids), bool)
 
@@ -319,13 +319,13 @@ class Reader(ABC):
             A mask (N,) of the channels that the message has; None means that it has all.
         """
 
-    def explain_invalid_number(self, index: int) -> str:
+    def explain_invalid_number(self, channel_index: int) -> str:
         """Return why a channel is missing although the message holds its number, as text.
 
         Args:
-            index: Index of the channel among those of this reader.
+            channel_index: Index of the channel among those of this reader.
         """
-        config = self.configs[index]
+        config = self.configs[channel_index]
         if config.pool is not None:
             return f"none of its {config.pool.size} elements is valid"
         if config.valid is not None and config.outside is None:
@@ -333,21 +333,21 @@ class Reader(ABC):
             return f"the value is not finite, or outside {low:g} to {high:g}: {_STANDS_FOR}"
         return self.invalid
 
-    def _write_with_replacements(self, row: Row, where: slice | Mask, numbers: Any) -> None:
+    def _write_with_replacements(self, row: Row, channels: slice | Mask, numbers: Any) -> None:
         """Write numbers into an array, with the wiring file's replacements for unusable ones.
 
         Args:
             row: The array to write into, one number for each of the N channels.
-            where: Which n of the channels the numbers belong to, as a slice or a mask (N,).
+            channels: Which n of the channels the numbers belong to, as a slice or a mask (N,).
             numbers: The numbers (n,).
         """
-        row[where] = (
+        row[channels] = (
             numbers
             if self._repairs is None
-            else self._repairs.replace_unusable_numbers(numbers, where)
+            else self._repairs.replace_unusable_numbers(numbers, channels)
         )
 
-    def record_presence(self, present: Mask | None, time_ns: int) -> None:
+    def record_present_channels(self, present: Mask | None, time_ns: int) -> None:
         """Do nothing; subclasses that can add channels store here which channels a message has.
 
         Args:
@@ -356,45 +356,46 @@ class Reader(ABC):
         """
         return
 
-    def explain_absence_from_message(self, index: int) -> str | None:
+    def explain_absence_from_message(self, channel_index: int) -> str | None:
         """Return text on why the newest message lacks a channel; None if the message has it.
 
         Args:
-            index: Index of the channel among those of this reader.
+            channel_index: Index of the channel among those of this reader.
         """
         return None
 
-    def describe_likely_cause_of_absence(self, index: int) -> str:
+    def describe_likely_cause_of_absence(self, channel_index: int) -> str:
         """Describe, for a log line, why a message may lack a channel, such as a similar name.
 
         Args:
-            index: Index of the channel among those of this reader.
+            channel_index: Index of the channel among those of this reader.
 
         Returns:
             The text, or "" if nothing is known.
         """
         return ""
 
-    def describe_possible_replacement(self, index: int) -> str:
+    def describe_possible_replacement(self, channel_index: int) -> str:
         """Return text on what the newest message may have in place of an element that it lacks.
 
         Earlier messages had this element.
 
         Args:
-            index: Index of the channel for that element.
+            channel_index: Index of the channel for that element.
 
         Returns:
             Text for a log line, or "" if nothing is known.
         """
         return ""
 
-    def find_ids_by_name(self, names: Collection[str]) -> list[str]:
+    def find_ids_by_element_name(self, element_names: Collection[str]) -> list[str]:
         """Return the ids of the channels that read array elements with certain names.
 
-        Channels that do not find their number by an element's name are always returned.
+        A channel that does not find its number by an element's name is always among them.
 
         Args:
-            names: Names of array elements in messages; if there are none, all ids are returned.
+            element_names: Names of array elements in messages. If it is empty, all ids are
+                returned.
         """
         return list(self.ids)
 
@@ -487,15 +488,19 @@ class UnavailabilityReader(Reader):
         row[:] = math.nan
         return None
 
-    def explain_invalid_number(self, index: int) -> str:
+    def explain_invalid_number(self, channel_index: int) -> str:
         """Return why a channel is missing although the message holds its number, as text.
 
         The reason may be that the message declares the number unavailable.
 
         Args:
-            index: Index of the channel among those of this reader.
+            channel_index: Index of the channel among those of this reader.
         """
-        return self._mark.reason if self._absent else self._reader.explain_invalid_number(index)
+        return (
+            self._mark.reason
+            if self._absent
+            else self._reader.explain_invalid_number(channel_index)
+        )
 
 
 class Wildcard:
@@ -560,7 +565,7 @@ class GrowingReader(Reader):
         it has reported them."""
         self.dropped = 0
 
-    def make_reported_channels_mask(self) -> Mask:
+    def make_mask_of_channels_with_reported_loss(self) -> Mask:
         """Return a mask (N,) of the channels whose loss is reported to the user.
 
         Of the channels that a wildcard has added, they are those that are expected.
@@ -568,7 +573,7 @@ class GrowingReader(Reader):
         return (
             self._presence.expected.copy()
             if self.wildcard
-            else super().make_reported_channels_mask()
+            else super().make_mask_of_channels_with_reported_loss()
         )
 
     @property
@@ -582,15 +587,15 @@ class GrowingReader(Reader):
         return self.wildcard is not None and self.wildcard.by_name
 
     @property
-    def expected_count(self) -> int:
+    def expected_channel_count(self) -> int:
         """Number of channels that should be present; 1 for a `*` that has matched nothing."""
         return max(self._unmatched, self._presence.count if self.wildcard else len(self.ids))
 
     @property
-    def unexpected_count(self) -> int:
+    def unexpected_channel_count(self) -> int:
         """Number of channels that are present, or were a short time ago, but are not expected."""
         return (
-            len(self.ids) - int(np.count_nonzero(self.make_reported_channels_mask()))
+            len(self.ids) - int(np.count_nonzero(self.make_mask_of_channels_with_reported_loss()))
             if self.adds_channels_by_name
             else 0
         )
@@ -609,7 +614,7 @@ class GrowingReader(Reader):
             Whether the ids have changed.
         """
 
-    def record_presence(self, present: Mask | None, time_ns: int) -> None:
+    def record_present_channels(self, present: Mask | None, time_ns: int) -> None:
         """Record which channels a message has, to decide which are expected in further messages.
 
         Args:
@@ -617,7 +622,7 @@ class GrowingReader(Reader):
             time_ns: Time of the message in ns.
         """
         if self.wildcard:
-            self._presence.record_elements(present, time_ns)
+            self._presence.record_present_elements(present, time_ns)
 
     def set_removal_delay_ns(self, delay_ns: int) -> None:
         """Set for how many ns an element must be missing before its channel may be dropped."""
@@ -639,7 +644,7 @@ class GrowingReader(Reader):
         if not (isinstance(other, GrowingReader) and self.wildcard and other.wildcard):
             return
         for key in other._keys:
-            self._add_channel(key)
+            self._add_channel_if_id_free(key)
         if len(self.ids) == len(other.ids):
             self._presence = other._presence.copy()
         else:
@@ -667,7 +672,7 @@ class GrowingReader(Reader):
         kept = [place for place in range(len(self.ids)) if place not in gone]
         self._drop_channels(gone, kept)
         for key in new:
-            self._add_channel(key)
+            self._add_channel_if_id_free(key)
         added = len(self.ids) - len(kept)
         if not first and self.adds_channels_by_name:
             self.appeared += self.ids[len(kept) :]
@@ -675,7 +680,7 @@ class GrowingReader(Reader):
         self._update_element_lookup()
         return bool(gone or added)
 
-    def _add_channel(self, key: Any) -> None:
+    def _add_channel_if_id_free(self, key: Any) -> None:
         """Add a channel for one element, unless another channel has its id.
 
         Args:
@@ -687,22 +692,22 @@ class GrowingReader(Reader):
             self.configs.append(self.wildcard.config)
             self._keys.append(key)
 
-    def _drop_channels(self, gone: set[int], kept: list[int]) -> None:
+    def _drop_channels(self, gone_indices: set[int], kept_indices: list[int]) -> None:
         """Remove the channels of some elements.
 
         Args:
-            gone: Indices of the channels to remove.
-            kept: Indices of the channels that stay, in order.
+            gone_indices: Indices of the channels to remove.
+            kept_indices: Indices of the channels that stay, in order.
         """
-        if not (self.wildcard and gone):
+        if not (self.wildcard and gone_indices):
             return
-        for place in gone:
+        for place in gone_indices:
             self.wildcard.release_id(self.ids[place])
             self._seen.discard(self._keys[place])
-        self.dropped += len(gone)
-        self.ids = [self.ids[place] for place in kept]
-        self._keys = [self._keys[place] for place in kept]
-        self.configs = [self.wildcard.config] * len(kept)
+        self.dropped += len(gone_indices)
+        self.ids = [self.ids[place] for place in kept_indices]
+        self._keys = [self._keys[place] for place in kept_indices]
+        self.configs = [self.wildcard.config] * len(kept_indices)
 
     def _update_element_lookup(self) -> None:
         """Adapt the stored places of elements in messages, after elements were added or dropped.
@@ -791,13 +796,13 @@ class ElementReader(GrowingReader):
         row[there & ~here] = math.nan
         return there
 
-    def explain_absence_from_message(self, index: int) -> str | None:
+    def explain_absence_from_message(self, channel_index: int) -> str | None:
         """Return text on why the newest message lacks an element; None if the message has it.
 
         Args:
-            index: Index of the element's channel among those of this reader.
+            channel_index: Index of the element's channel among those of this reader.
         """
-        place, length, names = self._index[index], self._length, self._longest
+        place, length, names = self._index[channel_index], self._length, self._longest
         if place < 0:
             return (
                 "the message names it twice" if place == TWICE else "the message does not name it"
@@ -811,44 +816,44 @@ class ElementReader(GrowingReader):
         of, more = (f" of {names}", f": {_ONE_EACH}") if self._names else ("", "")
         return f"{self._field} has {length}{of} elements{more}"
 
-    def find_ids_by_name(self, names: Collection[str]) -> list[str]:
+    def find_ids_by_element_name(self, element_names: Collection[str]) -> list[str]:
         """Return the ids of the channels that read array elements with certain names.
 
         Args:
-            names: Names of the elements in the message. If it is empty, or the array has no names,
-                all ids are returned.
+            element_names: Names of the elements in the message. If it is empty, or the array has no
+                names, all ids are returned.
         """
-        if not (self._names and names):
+        if not (self._names and element_names):
             return list(self.ids)
-        return [id_ for id_, key in zip(self.ids, self._keys, strict=True) if key in names]
+        return [id_ for id_, key in zip(self.ids, self._keys, strict=True) if key in element_names]
 
-    def describe_likely_cause_of_absence(self, index: int) -> str:
+    def describe_likely_cause_of_absence(self, channel_index: int) -> str:
         """Return text on the name in the message that is most similar to a missing element's name.
 
         Args:
-            index: Index of the channel for the missing element.
+            channel_index: Index of the channel for the missing element.
 
         Returns:
             Text for a log line, or "" if the message does not lack the name.
         """
-        if self._names is None or self._index[index] != MISSING:
+        if self._names is None or self._index[channel_index] != MISSING:
             return ""
-        return describe_nearest_name(str(self._keys[index]), self._list_message_names())
+        return describe_nearest_name(str(self._keys[channel_index]), self._list_message_names())
 
-    def describe_possible_replacement(self, index: int) -> str:
+    def describe_possible_replacement(self, channel_index: int) -> str:
         """Return text on a name in the newest message that may be a missing name spelt differently.
 
         Args:
-            index: Index of the channel for the element with the missing name.
+            channel_index: Index of the channel for the element with the missing name.
 
         Returns:
             Text for a log line, or "" if there is no such name.
         """
         if self._names is None:
             return ""
-        if self._index[index] != MISSING:
+        if self._index[channel_index] != MISSING:
             return "" if self._length else f"in the newest one {self._field} is empty"
-        other = describe_other_spelling(str(self._keys[index]), self._list_message_names())
+        other = describe_other_spelling(str(self._keys[channel_index]), self._list_message_names())
         return f"the newest one names {other}" if other else ""
 
     def _list_message_names(self) -> list[str]:
@@ -964,7 +969,7 @@ class NestedReader(GrowingReader):
         own = ".".join(part for access in accesses for part in access.make_id_parts(access.key))
         super().__init__(channels, [own] * len(channels), wildcard)
         self._accesses = tuple(accesses)
-        self.merges = _selects_by_name(accesses)
+        self.merges = _selects_any_element_by_name(accesses)
         self._angle = QUATERNIONS[function] if function else None
         self._found: dict[str, float] = {}
 
@@ -997,13 +1002,15 @@ class NestedReader(GrowingReader):
         )
         return None if there.all() else there
 
-    def explain_absence_from_message(self, index: int) -> str | None:
+    def explain_absence_from_message(self, channel_index: int) -> str | None:
         """Return text on why the newest message lacks a number; None if the message has it.
 
         Args:
-            index: Index of the number's channel among those of this reader.
+            channel_index: Index of the number's channel among those of this reader.
         """
-        return None if self._keys[index] in self._found else "the message has no such element"
+        return (
+            None if self._keys[channel_index] in self._found else "the message has no such element"
+        )
 
     def _read_all_numbers(self, message: Any) -> dict[str, float]:
         """Return all numbers of a message by label; a label that occurs twice gets NaN.
@@ -1055,7 +1062,7 @@ class NestedReader(GrowingReader):
         return float(value[0] if isinstance(value, bytes) else value)
 
 
-def _selects_by_name(accesses: Sequence[FieldAccess]) -> bool:
+def _selects_any_element_by_name(accesses: Sequence[FieldAccess]) -> bool:
     """Return whether the way to a number selects any array element by its name.
 
     Args:

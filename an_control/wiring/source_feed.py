@@ -37,7 +37,9 @@ _ALL_CHANNELS: MessageShape = ()
 
 
 def compute_max_age_ns(source: SourceConfig, max_age_s: float | None = None) -> int:
-    """Return the age in ns up to which a channel's message may be used; `NEVER_NS` if any may.
+    """Return the age in ns up to which a channel's message may be used.
+
+    It is `NEVER_NS` if there is no maximum.
 
     Args:
         source: Settings of the channel's source, with the maximum age of its messages.
@@ -219,9 +221,9 @@ class KeptMessages:
 
 
 class ChannelAges:
-    """Arrival time and maximum age of the message from which each of a source's n channels comes.
+    """Arrival time and maximum age of the message that holds the reading of each channel.
 
-    Channels of one source may come from different messages.
+    The n channels of one source may have their readings from different messages.
     """
 
     def __init__(self, config: SourceConfig, readers: Iterable[Reader]) -> None:
@@ -286,7 +288,7 @@ class Feed:
         for reader in self.growing:
             if (own_ns := compute_max_age_ns(config, reader.max_age_s)) < NEVER_NS:
                 reader.set_removal_delay_ns(own_ns)
-        self._settled = sum(r.expected_count for r in readers if r not in self.growing)
+        self._settled = sum(r.expected_channel_count for r in readers if r not in self.growing)
         self._kept = KeptMessages(readers, names)
         self._last: StoredMessage | None = None
         """The message that was read last since `assign_array_part_and_get_end`, or None."""
@@ -359,28 +361,28 @@ class Feed:
             reader.discard_camera_frames()
 
     @property
-    def expected_count(self) -> int:
+    def expected_channel_count(self) -> int:
         """Number of channels that should be present."""
-        return self._settled + sum([reader.expected_count for reader in self.growing])
+        return self._settled + sum([reader.expected_channel_count for reader in self.growing])
 
-    def make_reported_channels_mask(self) -> NDArray[np.bool_]:
+    def make_mask_of_channels_with_reported_loss(self) -> NDArray[np.bool_]:
         """Return a mask (n,) of the source's n channels whose loss is reported to the user.
 
-        They are all channels except those of a `*` that are not expected to be in each message.
+        They are all channels, except those of a `*` that are not expected to be in each message.
         """
-        masks = [reader.make_reported_channels_mask() for reader in self.readers]
+        masks = [reader.make_mask_of_channels_with_reported_loss() for reader in self.readers]
         return np.concatenate(masks) if masks else np.zeros(0, bool)
 
-    def make_explained_channels_mask(self) -> NDArray[np.bool_]:
-        """Return a mask (n,) of the source's n channels whose absence diagnostics explain.
+    def make_mask_of_channels_with_explained_absence(self) -> NDArray[np.bool_]:
+        """Return a mask (n,) of those channels whose absence is explained in the diagnostics.
 
-        They are those whose loss is reported, and all channels of a `*` whose array elements are
-        identified by their index.
+        They are the channels whose loss is reported, and all channels of a `*` whose array elements
+        are identified by their index.
         """
         masks = [
             np.ones(len(reader.ids), bool)
             if reader in self.growing and not reader.merges
-            else reader.make_reported_channels_mask()
+            else reader.make_mask_of_channels_with_reported_loss()
             for reader in self.readers
         ]
         return np.concatenate(masks) if masks else np.zeros(0, bool)
@@ -541,7 +543,7 @@ class Feed:
         for reader, row, place in self._reads:
             there = reader.read_into_row(stored[0], row)
             if self.growing:
-                reader.record_presence(there, _get_message_time_ns(stored, lockstep))
+                reader.record_present_channels(there, _get_message_time_ns(stored, lockstep))
             if there is None:
                 continue
             if merges and reader.merges:
@@ -556,32 +558,34 @@ class Feed:
         ages.set_arrival_times(~stays, stored, self._last)
         return self._kept.find_message_shape(stored[0]) if stays.any() else _ALL_CHANNELS
 
-    def explain_missing_channel(self, index: int, now_ns: int) -> str:
+    def explain_missing_channel(self, channel_index: int, now_ns: int) -> str:
         """Return text on why a channel is missing although the source's newest message can be used.
 
         Args:
-            index: Index of the channel among the source's channels.
+            channel_index: Index of the channel among the source's channels.
             now_ns: Time of the read in ns.
         """
         ages = self.ages
-        arrival_ns = int(ages.arrivals[index]) if ages.partial else self.received.arrival_ns
-        if now_ns - arrival_ns > ages.limits[index] and arrival_ns > -NEVER_NS:
+        arrival_ns = int(ages.arrivals[channel_index]) if ages.partial else self.received.arrival_ns
+        if now_ns - arrival_ns > ages.limits[channel_index] and arrival_ns > -NEVER_NS:
             what = "no message with it" if ages.partial else "no message"
-            return f"{what} for more than {ages.limits[index] / 1e9:g} s"
-        reader, place = self._find_reader_and_index(index)
+            return f"{what} for more than {ages.limits[channel_index] / 1e9:g} s"
+        reader, place = self._find_reader_and_index(channel_index)
         return reader.explain_absence_from_message(place) or reader.explain_invalid_number(place)
 
-    def describe_likely_cause_of_absence(self, index: int) -> str:
+    def describe_likely_cause_of_absence(self, channel_index: int) -> str:
         """Return text on a possible cause of a channel's absence, such as a similar name.
 
         Args:
-            index: Index of the channel among the source's channels.
+            channel_index: Index of the channel among the source's channels.
 
         Returns:
             Text for a log line, or "" if no cause is known.
         """
-        reader, place = self._find_reader_and_index(index)
-        if self.ages.partial and self.ages.arrivals[index] > -NEVER_NS:  # an earlier message had it
+        reader, place = self._find_reader_and_index(channel_index)
+        if (
+            self.ages.partial and self.ages.arrivals[channel_index] > -NEVER_NS
+        ):  # an earlier message had it
             return reader.describe_possible_replacement(place)
         return (
             reader.describe_likely_cause_of_absence(place)
@@ -589,14 +593,14 @@ class Feed:
             else ""
         )
 
-    def _find_reader_and_index(self, index: int) -> tuple[Reader, int]:
+    def _find_reader_and_index(self, channel_index: int) -> tuple[Reader, int]:
         """Return the reader that reads a channel, and the channel's index in that reader.
 
         Args:
-            index: Index of the channel among the source's channels.
+            channel_index: Index of the channel among the source's channels.
         """
         for reader in self.readers:
-            if index < len(reader.ids):
-                return reader, index
-            index -= len(reader.ids)
-        raise IndexError(index)
+            if channel_index < len(reader.ids):
+                return reader, channel_index
+            channel_index -= len(reader.ids)
+        raise IndexError(channel_index)
