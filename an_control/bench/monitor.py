@@ -34,9 +34,9 @@ def measure_monitor_overhead(
 ) -> list[dict[str, Any]]:
     """Return how much longer a tick (control step) takes with the identity monitor.
 
-    The readings are shuffled among the channels every 100 steps. After each episode every channel
-    repeats readings of that episode, each channel from another tick, so that no assignment of
-    readings to channels explains them. At least one episode is played.
+    The readings are shuffled among the channels every 100 steps. After each episode, further ticks
+    are measured with readings that no assignment of readings to channels explains: each channel
+    repeats its own readings of the episode, in an order of its own. At least one episode is played.
 
     Args:
         model: A model with a monitor.

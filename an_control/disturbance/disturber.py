@@ -311,7 +311,7 @@ class Permutation:
 def draw_present_mask(
     rng: np.random.Generator, signal_count: int, missing_share: float, min_missing: int = 0
 ) -> NDArray[np.bool_]:
-    """Return a random mask (count,) of signals, False for those that are missing.
+    """Return a random mask (signal_count,) of signals, False for those that are missing.
 
     Args:
         rng: The random generator.
@@ -462,17 +462,17 @@ class Disturber:
         self._permutation.draw_permutation(self.settings.swap)
         self._update_sent_signals_and_ids()
 
-    def check_can_disturb(self, kind: Observation) -> None:
+    def check_can_disturb(self, observation: Observation) -> None:
         """Check that all settings, also scheduled ones, can disturb a kind of observation.
 
         Args:
-            kind: What the policy reads: "scalar channels", "image patches" or "images".
+            observation: What the policy reads: "scalar channels", "image patches" or "images".
 
         Raises:
             ValueError: A setting cannot disturb it; the message names the setting.
         """
         for settings in iterate_scheduled_settings(self._base, self._schedule):
-            settings.check_can_disturb(kind)
+            settings.check_can_disturb(observation)
 
     @property
     def shuffle_count(self) -> int:

@@ -615,21 +615,23 @@ class DisturbanceSettings:
             and not (self.missing and self.shuffle.every)
         )
 
-    def check_can_disturb(self, kind: Observation) -> None:
+    def check_can_disturb(self, observation: Observation) -> None:
         """Check that all settings that are not the default can disturb a kind of observation.
 
         Args:
-            kind: What the policy reads: "scalar channels", "image patches" or "images".
+            observation: What the policy reads: "scalar channels", "image patches" or "images".
 
         Raises:
             ValueError: A setting cannot disturb it; the message names this setting, and the
                 settings that can.
         """
         for one in self.non_default_settings:
-            if kind not in one.observations:
-                able = ", ".join(other.name for other in SETTINGS if kind in other.observations)
+            if observation not in one.observations:
+                able = ", ".join(
+                    other.name for other in SETTINGS if observation in other.observations
+                )
                 value = getattr(self, one.name)
-                raise ValueError(f"{one.name}: {value} (allowed for {kind}: {able})")
+                raise ValueError(f"{one.name}: {value} (allowed for {observation}: {able})")
 
     def check_swap_count(self, channel_count: int) -> None:
         """Check that the setting `swap`, how many signals move, is not above the channel count.

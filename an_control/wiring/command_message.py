@@ -284,16 +284,18 @@ class CommandMessage:
         return FieldPath(steps)
 
     def _get_or_create_part_and_names(self, accesses: tuple[FieldAccess, ...]) -> tuple[Any, Any]:
-        """Return the part of the message (a message within it) that has an actuator's field.
+        """Return the message part that has an actuator's field, and the names of its elements.
 
-        If list elements on the way to the field do not exist, they and their names are appended.
+        A part is a message within the message. If list elements on the way to the field do not
+        exist, they and their names are appended.
 
         Args:
             accesses: The fields and elements that lead, one inside the other, from the message to
                 the value.
 
         Returns:
-            A pair: the part of the message, and the list of names of the elements in it, or None.
+            A pair: the part, and the list of names of the elements in it, or None if there is no
+            list.
 
         Raises:
             IndexError: An element is neither in its list nor the next one to append. The text names
@@ -581,7 +583,9 @@ def _find_index_of_actuator_name(names: Any, name: str) -> int:
 
 
 def _find_part_and_names(message: Any, accesses: tuple[FieldAccess, ...]) -> tuple[Any, Any]:
-    """Return the part of a message (a message within it) that has the final field of a path.
+    """Return the part of a message that has a path's final field, and the names of its elements.
+
+    A part is a message within the message.
 
     Args:
         message: The message.
@@ -589,7 +593,7 @@ def _find_part_and_names(message: Any, accesses: tuple[FieldAccess, ...]) -> tup
             value.
 
     Returns:
-        A pair: the part, and the list of names of the elements in it, or None.
+        A pair: the part, and the list of names of the elements in it, or None if there is no list.
 
     Raises:
         ValueError: An element that leads to the value does not exist.

@@ -207,7 +207,8 @@ class Wiring:
         """Return a copy of this wiring in which some topics, sources or fields are changed.
 
         Args:
-            changes: New values by key, such as `sources.imu.topic`; see `rewirable_settings`.
+            changes: New values by dotted key, such as `sources.imu.topic`. `rewirable_settings` has
+                all possible keys.
 
         Raises:
             WiringError: A key is unknown, or a value would not be allowed in the file.
@@ -328,8 +329,7 @@ def check_no_topic_loops(
     Args:
         file: Path of the wiring file, for the error.
         sources: The wiring's sources.
-        outputs: A mapping from each topic to which the node publishes to a description of the topic
-            for the error.
+        outputs: The topics to which the node publishes, each with a description for the error.
 
     Raises:
         WiringError: A source reads one of these topics.
