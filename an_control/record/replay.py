@@ -294,7 +294,7 @@ class SessionReplay:
         return self._node
 
     def get_newest_messages(self) -> dict[str, Any]:
-        """Return, by topic, the newest of the messages that have been replayed so far."""
+        """Return the newest message of each topic that has been replayed so far, by topic."""
         return {topic: held[1] for topic, held in self._newest.items()}
 
     def _save_model_file(self, entry: BagEntry) -> None:
@@ -443,7 +443,10 @@ class SessionReplay:
         self.summary.largest = np.zeros(len(self.summary.actuators))
 
     def _find_recorded_model_file(self, path_and_hash: dict[str, Any]) -> Path:
-        """Return the path of a recorded model: the attached file, or the unchanged original.
+        """Return the path of a recorded model file.
+
+        It is the attached file if the recording has it, else the original file if that is
+        unchanged.
 
         Args:
             path_and_hash: A dict with the recorded "path" of the model file and its hash, "sha256".
@@ -490,7 +493,9 @@ class SessionReplay:
         self._swaps.clear()
 
     def _repeat_failed_tick(self, event: dict[str, Any]) -> None:
-        """Repeat a tick that failed in the node. Add a remark on whether it fails here as well.
+        """Repeat a tick that failed in the node.
+
+        A remark in the summary says whether the tick fails in the replay as well.
 
         Args:
             event: Values of the event "failed".
@@ -563,7 +568,8 @@ class SessionReplay:
         """Pass a recorded message to the source (subscribed topic) that received it in the node.
 
         If the session is replayed with another wiring, the source of the same name gets the
-        message. If there is no such source, all sources that read the same topic get it.
+        message. If the other wiring has no such source, all its sources that read the same topic
+        get it.
 
         Args:
             source_number: Index of the source in the recorded wiring plus one.
@@ -571,7 +577,8 @@ class SessionReplay:
                 stamp in ns or None, and its time of arrival in ns.
 
         Raises:
-            BagError: There is no such source, or it has another message type.
+            BagError: The recorded wiring has no source with this number, or a source in the other
+                wiring has another message type.
         """
         assert self.controller is not None and self._wiring is not None
         sources = self._wiring.sources
@@ -705,7 +712,7 @@ class SessionReplay:
         return all(one.has_only_float64_fields for one in self.controller.messages)
 
     def _round_to_field_types(self, values: np.ndarray) -> np.ndarray:
-        """Return a command (A,) rounded as the types of its message fields round it."""
+        """Return a command (A,), rounded as it would be in the fields of its messages."""
         assert self.controller is not None
         command = self.controller.wiring.command
         for message, span in zip(self.controller.messages, command.message_slices, strict=True):

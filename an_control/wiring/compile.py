@@ -58,7 +58,7 @@ path of its list of names or None."""
 class NumberField:
     """A number in messages to which a channel's field path leads, or several such numbers.
 
-    There are several if `*`, instead of one element, is selected in an array on the way.
+    It stands for several numbers if the path selects all elements of an array by `*`.
 
     Attributes:
         config: Entry in the wiring file of the channel that the number belongs to.
@@ -67,14 +67,14 @@ class NumberField:
         base: Type of the number, such as "double".
         function: Function of a quaternion that gives the number, such as "yaw"; None if the field
             itself is the number.
-        mark: Rule by which a message says that the number is not available; None if there is none.
+        rule: Rule by which a message says that the number is not available; None if there is none.
     """
 
     config: ChannelConfig
     accesses: tuple[FieldAccess, ...]
     base: str
     function: str | None = None
-    mark: UnavailabilityRule | None = None
+    rule: UnavailabilityRule | None = None
     """Rule by which a message says that the number is not available."""
 
     @cached_property
@@ -84,12 +84,12 @@ class NumberField:
 
     @cached_property
     def is_variable_length(self) -> bool:
-        """Whether the object stands for several numbers, whose count each message decides."""
+        """Whether this object stands for several numbers, whose count each message decides."""
         return any(access.key == ALL for access in self.accesses)
 
     @cached_property
     def needs_nested_reader(self) -> bool:
-        """Whether only a `NestedReader` can read it, as it is in a list of messages or an octet."""
+        """Whether it needs a `NestedReader`: the number is in a list of messages or an octet."""
         lists = any(access.key is not None for access in self.accesses[:-1])
         on_list = self.function is not None and self.accesses[-1].key is not None
         return lists or on_list or (self.base == "octet" and self.accesses[-1].key is None)
@@ -146,7 +146,7 @@ def resolve_field_path(
     number_fields = [
         replace(
             number_field,
-            mark=_find_unavailability_rule_on_path(number_field.accesses, cls, resolve),
+            rule=_find_unavailability_rule_on_path(number_field.accesses, cls, resolve),
         )
         for number_field in _FieldPathFollower(config, field, resolve, file).find_numbers(
             field.steps, cls, ()
@@ -179,8 +179,8 @@ def _find_unavailability_rule_on_path(
         resolve: Function that returns the class of a message type, given its name.
     """
     for place, access in enumerate(accesses):
-        if mark := find_unavailability_rule(cls, access.name):
-            return mark.make_rule_for_containing_message(
+        if rule := find_unavailability_rule(cls, access.name):
+            return rule.make_rule_for_containing_message(
                 ".".join(before.name for before in accesses[:place])
             )
         type_ = list_field_types(cls)[access.name]
@@ -231,21 +231,21 @@ def make_readers(
         if number_field.needs_nested_reader:
             rest.append(NestedReader(number_field.accesses, number_field.function, [channel]))
         elif number_field.function:
-            angles[number_field.mark, number_field.path].append((channel, number_field.function))
+            angles[number_field.rule, number_field.path].append((channel, number_field.function))
         elif last.key is None:
-            scalars[number_field.mark].append((channel, number_field.path))
+            scalars[number_field.rule].append((channel, number_field.path))
         else:
             arrays[number_field.path, number_field.base == "octet", listed].append(
                 (channel, last.key)
             )
     readers: list[Reader] = []
-    for mark, numbers in scalars.items():
+    for rule, numbers in scalars.items():
         readers.append(
-            _wrap_with_unavailability_rule(ScalarReader(*zip(*numbers, strict=True)), mark)
+            _wrap_with_unavailability_rule(ScalarReader(*zip(*numbers, strict=True)), rule)
         )
-    for (mark, path), members in angles.items():
+    for (rule, path), members in angles.items():
         channels, functions = zip(*members, strict=True)
-        readers.append(_wrap_with_unavailability_rule(AngleReader(channels, path, functions), mark))
+        readers.append(_wrap_with_unavailability_rule(AngleReader(channels, path, functions), rule))
     for (path, octets, listed), elements in arrays.items():
         channels, keys = zip(*elements, strict=True)
         beside = names[listed] if listed is not None else None

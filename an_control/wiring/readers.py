@@ -469,7 +469,7 @@ class UnavailabilityReader(Reader):
 
     def __init__(self, reader: Reader, rule: UnavailabilityRule) -> None:
         super().__init__(list(zip(reader.ids, reader.configs, strict=True)))
-        self._reader, self._mark, self._absent = reader, rule, False
+        self._reader, self._rule, self._absent = reader, rule, False
 
     def read_into_row(self, message: Any, row: Row) -> Mask | None:
         """Write the numbers into `row` (N,), or NaN if the message declares them unavailable.
@@ -482,7 +482,7 @@ class UnavailabilityReader(Reader):
             A mask (N,) of the channels that the message has; None means that it has all. A channel
             whose number is declared unavailable counts as one that the message has.
         """
-        self._absent = self._mark.absent(message)
+        self._absent = self._rule.absent(message)
         if not self._absent:
             return self._reader.read_into_row(message, row)
         row[:] = math.nan
@@ -497,7 +497,7 @@ class UnavailabilityReader(Reader):
             channel_index: Index of the channel among those of this reader.
         """
         return (
-            self._mark.reason
+            self._rule.reason
             if self._absent
             else self._reader.explain_invalid_number(channel_index)
         )
