@@ -106,12 +106,14 @@ def measure_tick_time_on_one_core(
         raise RuntimeError(f"{' '.join(command)} ended with status {process.returncode}")
 
 
-def compute_channel_cost_growth(rows: Iterable[Row], by: str = "engine") -> dict[str, float]:
+def compute_growth_of_time_per_channel(
+    rows: Iterable[Row], group_by: str = "engine"
+) -> dict[str, float]:
     """Return how much more time an additional channel costs among many channels than among few.
 
     Args:
         rows: Rows of `measure_tick_time_on_one_core`.
-        by: Column to group the rows by: "engine", or "parts" for the architecture variant.
+        group_by: Column to group the rows by: "engine", or "parts" for the architecture variant.
 
     Returns:
         A mapping from each engine or variant to a ratio: the time per additional channel from 1000
@@ -119,7 +121,7 @@ def compute_channel_cost_growth(rows: Iterable[Row], by: str = "engine") -> dict
         step grows linearly with the number of channels.
     """
     time_us = {
-        (row[by], row["channels"]): row["step_array_p50_us"]
+        (row[group_by], row["channels"]): row["step_array_p50_us"]
         for row in rows
         if row["inputs"] == "readings"
     }
@@ -156,11 +158,13 @@ def measure_policy_tick_time(policy: Policy, channels: int, seconds: float) -> R
         inputs = rng.standard_normal((INPUTS, channels))
         readings = [dict(zip(ids, values.tolist(), strict=True)) for values in inputs]
     policy.reset()
-    by_array = _measure_call_quantiles_us(lambda i: policy.step_array(inputs[i], ids), seconds / 2)
-    by_id = _measure_call_quantiles_us(lambda i: policy.step(readings[i]), seconds / 2)
+    by_array = _measure_median_and_p99_duration_us(
+        lambda i: policy.step_array(inputs[i], ids), seconds / 2
+    )
+    by_id = _measure_median_and_p99_duration_us(lambda i: policy.step(readings[i]), seconds / 2)
     return {
         "task": policy.model.task.name or "?",
-        "inputs": _describe_input_kind(policy.model.sizes),
+        "inputs": _describe_neuron_input(policy.model.sizes),
         "engine": policy.engine,
         "channels": channels,
         "step_array_p50_us": by_array[0],
@@ -170,7 +174,7 @@ def measure_policy_tick_time(policy: Policy, channels: int, seconds: float) -> R
     }
 
 
-def _describe_input_kind(sizes: Sizes) -> str:
+def _describe_neuron_input(sizes: Sizes) -> str:
     """Return what each sensory neuron of a policy receives in a tick, as a word.
 
     The word is "patches" for image patches, "stacked" for several successive readings, or
@@ -181,13 +185,13 @@ def _describe_input_kind(sizes: Sizes) -> str:
     return "stacked" if isinstance(sizes, AttentionSizes) and sizes.stack else "readings"
 
 
-def _measure_call_quantiles_us(
-    tick: Callable[[int], object], seconds: float
+def _measure_median_and_p99_duration_us(
+    make_step: Callable[[int], object], seconds: float
 ) -> tuple[float, float]:
     """Call a function repeatedly, and return the median and the 99th percentile of its duration.
 
     Args:
-        tick: The function, which makes one step of a policy. Its argument is the index (0 to
+        make_step: The function, which makes one step of a policy. Its argument is the index (0 to
             `INPUTS` - 1) of the prepared readings to use.
         seconds: Duration of the measurement.
 
@@ -196,14 +200,14 @@ def _measure_call_quantiles_us(
     """
     clock_ns = time.perf_counter_ns
     for i in range(WARM_UP_TICKS):
-        tick(i % INPUTS)
+        make_step(i % INPUTS)
     taken_ns: list[int] = []
     end_ns = clock_ns() + int(seconds * 1e9)
     now_ns = clock_ns()
     while now_ns < end_ns or len(taken_ns) < FEWEST_TICKS:
         number = len(taken_ns) % INPUTS
         begin_ns = clock_ns()
-        tick(number)
+        make_step(number)
         now_ns = clock_ns()
         taken_ns.append(now_ns - begin_ns)
     p50, p99 = np.quantile(taken_ns, (0.5, 0.99)) / 1e3
@@ -240,12 +244,14 @@ def main(seconds: str, policies: str | None = None) -> None:
 
 
 def _list_supported_engines(sizes: Sizes, compare_variants: bool) -> list[EngineName]:
-    """Return the names of the engines with which to measure a policy: "numpy", and maybe "numba".
+    """Return the names of the engines with which a policy is to be measured.
+
+    They are "numpy" and, if numba is installed and can compile the policy, "numba".
 
     Args:
-        sizes: Sizes of the policy's layers. Not all can be compiled by numba.
-        compare_variants: Whether architecture variants are compared. All are then measured with
-            the numpy engine, which alone supports each of them.
+        sizes: Sizes of the policy's layers, which decide whether numba can compile it.
+        compare_variants: Whether architecture variants are compared. If so, the result is "numpy"
+            alone, the only engine that supports every variant.
     """
     compiles = not isinstance(sizes, AttentionSizes) or sizes.can_be_compiled
     installed = importlib.util.find_spec("numba") is not None

@@ -71,7 +71,7 @@ def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
         echo = [sys.executable, "-m", __name__, "--ros-args", "-r", f"__ns:={namespace}"]
         node = make_policy_node_command_line(wiring, folder / "model.safetensors", namespace)
         processes = [
-            stack.enter_context(_run_process_during_block(command)) for command in (echo, node)
+            stack.enter_context(_run_process_during_with_block(command)) for command in (echo, node)
         ]
         rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
         stack.callback(rclpy.try_shutdown)
@@ -247,7 +247,7 @@ def _make_wiring_content(model: Model) -> dict[str, Any]:
 
 
 @contextmanager
-def _run_process_during_block(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+def _run_process_during_with_block(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command line as a process, which is ended at the end of the `with` block."""
     process = subprocess.Popen(make_command_end_with_parent(command), start_new_session=True)
     try:
@@ -262,9 +262,10 @@ def _run_process_during_block(command: list[str]) -> Iterator[subprocess.Popen[b
 
 
 def main() -> int:
-    """Publish each JointState that arrives, until interrupted: the echo of the measurement.
+    """Run the echo process of the measurement, until interrupted.
 
-    It is started by `python -m an_control.bench.latency`.
+    It publishes each JointState that it receives again. It is started by `python -m
+    an_control.bench.latency`.
     """
     stop: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -80,7 +80,7 @@ class EchoNode(QuietNode):
         stamp_of = make_stamp_reader(kind)
 
         def receive_message(message: Any) -> None:
-            """Register the topic's message; once one of each topic has come, send the commands."""
+            """Count a message of this topic; answer the step once every topic has had one."""
             self._stamp_ns = stamp_of(message) or self._stamp_ns
             self._heard.add(topic)
             if self._heard == self._sources:
@@ -167,11 +167,11 @@ def _measure_step_times(bridge: Bridge, steps: int) -> dict[str, float]:
     bridge.reset(0, 0)
     robot = bridge.robot
     for _ in range(steps // 10):
-        _reset_if_over_and_step(bridge, bridge.step)
+        _reset_if_episode_over_and_step(bridge, bridge.step)
     bridge.latency_s.clear()
     timeouts, begin_s = bridge.timeouts, time.perf_counter()
     for _ in range(steps):
-        _reset_if_over_and_step(bridge, bridge.step)
+        _reset_if_episode_over_and_step(bridge, bridge.step)
     wall_s = time.perf_counter() - begin_s
     latency_s = np.array(bridge.latency_s)
 
@@ -184,15 +184,15 @@ def _measure_step_times(bridge: Bridge, steps: int) -> dict[str, float]:
         "step_us": 1e6 * wall_s / steps,
         "latency_p50_us": 1e6 * float(np.quantile(latency_s, 0.5)),
         "latency_p99_us": 1e6 * float(np.quantile(latency_s, 0.99)),
-        "environment_us": _measure_call_time_us(
-            lambda: _reset_if_over_and_step(bridge, step_with_safe_command)
+        "environment_us": _measure_mean_call_time_us(
+            lambda: _reset_if_episode_over_and_step(bridge, step_with_safe_command)
         ),
-        "messages_us": _measure_call_time_us(lambda: robot.fill_messages(1)),
+        "messages_us": _measure_mean_call_time_us(lambda: robot.fill_messages(1)),
         "timeouts": float(bridge.timeouts - timeouts),
     }
 
 
-def _reset_if_over_and_step(bridge: Bridge, step: Callable[[], None]) -> None:
+def _reset_if_episode_over_and_step(bridge: Bridge, step: Callable[[], None]) -> None:
     """Make one step of the simulation; if the episode has ended, reset the robot first.
 
     Args:
@@ -204,7 +204,7 @@ def _reset_if_over_and_step(bridge: Bridge, step: Callable[[], None]) -> None:
     step()
 
 
-def _measure_call_time_us(call: Callable[[], None], times: int = 1000) -> float:
+def _measure_mean_call_time_us(call: Callable[[], None], times: int = 1000) -> float:
     """Return the mean duration of a function's call in microseconds.
 
     Args:

@@ -34,9 +34,9 @@ def measure_monitor_overhead(
 ) -> list[dict[str, Any]]:
     """Return how much longer a tick (control step) takes with the identity monitor.
 
-    The readings are shuffled among the channels every 100 steps. After each episode every channel
-    repeats readings of that episode, each channel from another tick, so that no assignment of
-    readings to channels explains them. At least one episode is played.
+    The readings are shuffled among the channels every 100 steps. After each episode, further ticks
+    are measured with readings that no assignment of readings to channels explains: each channel
+    repeats its own readings of the episode, in an order of its own. At least one episode is played.
 
     Args:
         model: A model with a monitor.
@@ -66,23 +66,27 @@ def _measure_overhead_with_engine(
     taken: dict[str, list[int]] = {QUIET: [], MOVE: [], VERIFIED: [], IMPOSSIBLE: []}
     rng, ids = np.random.default_rng(1), monitored.nominal_ids
 
-    def step_both_policies(values: np.ndarray, shuffled: np.ndarray, kind: str) -> np.ndarray:
-        """Step the policy without and with the monitor, and store how much longer the latter takes.
+    def step_both_policies(
+        ordered: np.ndarray, as_they_arrive: np.ndarray, tick_kind: str
+    ) -> np.ndarray:
+        """Step the policy without and with the monitor, and store how much the times differ.
 
         Args:
-            values: Readings (N,) in the order of the model's channels, for the policy without the
+            ordered: Readings (N,) in the order of the model's channels, for the policy without the
                 monitor.
-            shuffled: The same readings (N,) as they arrive, for the policy with the monitor.
-            kind: Kind of the tick, such as "signals move": the key in `taken` for the time.
+            as_they_arrive: The same readings (N,) in the order of their arrival, for the policy
+                with the monitor.
+            tick_kind: Kind of the tick, such as "signals move": the key in `taken` under which the
+                time is stored.
 
         Returns:
             The action (A,) of the policy with the monitor.
         """
         begin_ns = time.perf_counter_ns()
-        alone.step_array(values, ids)
+        alone.step_array(ordered, ids)
         middle_ns = time.perf_counter_ns()
-        action = monitored.step_array(shuffled, ids)
-        taken[kind].append(time.perf_counter_ns() - middle_ns - (middle_ns - begin_ns))
+        action = monitored.step_array(as_they_arrive, ids)
+        taken[tick_kind].append(time.perf_counter_ns() - middle_ns - (middle_ns - begin_ns))
         return action
 
     units = Units.from_task(model.task)

@@ -47,40 +47,43 @@ def measure_training_speed(seconds: float) -> dict[str, Any]:
 
     Returns:
         A dict. "rows" holds the median steps per second of each implementation. Other keys hold the
-        settings, and the rate of the compiled rollouts on two threads divided by that of each other
-        implementation; such a ratio is None if a package for it is missing.
+        settings, and ratios: the steps per second of the compiled rollouts on two threads, divided
+        by those of another implementation. A ratio is None if a package for it is missing.
     """
     env = make_environment(find_environment_id("cartpole"))
     inner: Any = env.unwrapped
     rows: list[dict[str, Any]] = []
-    people, starts = _make_population(), draw_training_seeds(np.random.default_rng(0), ROLLOUTS)
+    people, starts = (
+        _make_cartpole_population(),
+        draw_training_seeds(np.random.default_rng(0), ROLLOUTS),
+    )
     model = people[0]
 
-    def add_row(engine: str, rate: float) -> float:
-        """Add the row of one implementation to the result, and return its rate unchanged.
+    def add_row_and_return_rate(engine: str, steps_per_s: float) -> float:
+        """Add the row of one implementation to the result, and return its steps per second.
 
         Args:
             engine: Description of the implementation that plays the episodes.
-            rate: Steps per second.
+            steps_per_s: Steps per second; the returned number.
         """
-        rows.append({"engine": engine, "steps_per_s": rate})
-        return rate
+        rows.append({"engine": engine, "steps_per_s": steps_per_s})
+        return steps_per_s
 
     fused = {}
     for threads in (1, 2):
         engine = FusedEngine(inner.batch, inner.channels, 1, threads)
-        fused[threads] = add_row(
+        fused[threads] = add_row_and_return_rate(
             f"fused, {threads} thread{'s'[: threads - 1]}",
             _measure_steps_per_s(engine, people, starts, seconds),
         )
         if threads == 1:
-            add_row(
+            add_row_and_return_rate(
                 "fused, a second of one core's time",
                 _measure_steps_per_s(engine, people, starts, seconds, time.process_time),
             )
         engine.close()
     policy, settings = make_policy(model, "off"), (env, inner.channels, EPISODES, 1, NO_DISTURBANCE)
-    tick = add_row(
+    tick = add_row_and_return_rate(
         "tick by tick, our compiled policy",
         measure_median_steps_per_s(
             lambda: sum(result.steps for result in play_episodes(policy, *settings)), seconds
@@ -88,16 +91,16 @@ def measure_training_speed(seconds: float) -> dict[str, Any]:
     )
     authors = None
     if importlib.util.find_spec("torch") is not None:
-        play = _make_authors_rollout(model)
+        play = _make_rollout_with_authors_modules(model)
         play(env)
-        authors = add_row(
+        authors = add_row_and_return_rate(
             "tick by tick, torch modules as the authors'",
             measure_median_steps_per_s(lambda: play(env), seconds),
         )
     env.close()
     evojax = None
     if importlib.util.find_spec("evojax") is not None:
-        evojax = add_row("EvoJAX, all cores", _measure_evojax_steps_per_s(seconds))
+        evojax = add_row_and_return_rate("EvoJAX, all cores", _measure_evojax_steps_per_s(seconds))
     return {
         "rows": rows,
         "model": str(find_share_path(SHIPPED)),
@@ -151,7 +154,7 @@ def measure_worker_speedup(task: str, seconds: float) -> dict[str, Any]:
     return {"task": task, "rows": rows, "same_numbers": same}
 
 
-def _make_population() -> list[Model]:
+def _make_cartpole_population() -> list[Model]:
     """Return `POPULATION` (256) models: the shipped CartPole policy, and randomly changed ones."""
     form, rng = PaperForm(), np.random.default_rng(0)
     centre = form.to_vector(read_model(find_share_path(SHIPPED)))
@@ -204,8 +207,8 @@ def measure_median_steps_per_s(
 def _measure_evojax_steps_per_s(seconds: float) -> float:
     """Return the steps per second of the package EvoJAX, with its own CartPole and policy.
 
-    EvoJAX computes the same number of steps for all episodes, also after an episode has ended. All
-    these steps count here.
+    EvoJAX plays all episodes for an equal number of steps, and goes on computing steps of an
+    episode that has ended. Those steps count here too.
 
     Args:
         seconds: Duration of the measurement.
@@ -232,16 +235,16 @@ def _measure_evojax_steps_per_s(seconds: float) -> float:
     )
     people = np.random.default_rng(0).normal(0.0, 0.1, (POPULATION, policy.num_params))
 
-    def play_population() -> int:
+    def play_population_and_count_steps() -> int:
         """Play all episodes of the population in EvoJAX, and return their total number of steps."""
         np.asarray(manager.eval_params(params=people, test=False)[0])
         return POPULATION * ROLLOUTS * task.max_steps
 
-    play_population()
-    return measure_median_steps_per_s(play_population, seconds)
+    play_population_and_count_steps()
+    return measure_median_steps_per_s(play_population_and_count_steps, seconds)
 
 
-def _make_authors_rollout(model: Model) -> Callable[[Any], int]:
+def _make_rollout_with_authors_modules(model: Model) -> Callable[[Any], int]:
     """Return a function that plays episodes with torch modules like the paper authors' own.
 
     As in the authors' code (Tang & Ha 2021), every step runs torch modules, and computes the
@@ -274,7 +277,7 @@ def _make_authors_rollout(model: Model) -> Callable[[Any], int]:
         out.bias.copy_(arrays["head.0.bias"])
     head = nn.Sequential(out, nn.Tanh())
 
-    def play_episodes(env: Any) -> int:
+    def play_episodes_and_count_steps(env: Any) -> int:
         """Play `EPISODES` (10) episodes in an environment, and return their number of steps."""
         steps = 0
         for seed in range(EPISODES):
@@ -292,4 +295,4 @@ def _make_authors_rollout(model: Model) -> Callable[[Any], int]:
                 steps, done = steps + 1, ended or truncated
         return steps
 
-    return play_episodes
+    return play_episodes_and_count_steps

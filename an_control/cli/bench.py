@@ -14,7 +14,7 @@ from rich.table import Table
 
 from an_control.bench.inference import (
     CHANNELS,
-    compute_channel_cost_growth,
+    compute_growth_of_time_per_channel,
     measure_tick_time_on_one_core,
 )
 from an_control.cli.common import (
@@ -150,7 +150,7 @@ class BenchCommand:
         rows = list(measure_tick_time_on_one_core(self.model, self.seconds))
         _print_table("a tick on one core, us", INFERENCE_COLUMNS, rows)
         ratios = (
-            compute_channel_cost_growth(rows)
+            compute_growth_of_time_per_channel(rows)
             if any(row["inputs"] == "readings" for row in rows)
             else {}
         )
@@ -165,7 +165,7 @@ class BenchCommand:
         """
         rows = list(measure_tick_time_on_one_core(None, self.seconds, compare_variants=True))
         _print_table("a tick on one core, us", PARTS_COLUMNS, rows)
-        ratios = compute_channel_cost_growth(rows, by="parts")
+        ratios = compute_growth_of_time_per_channel(rows, group_by="parts")
         _print_ratios_of_time_per_channel(ratios)
         return {"model": RANDOM, "rows": rows, "linearity": ratios}
 

@@ -213,7 +213,7 @@ class EvaluateCommand:
         if self.markdown is not None:
             check_markdown_table_marks(self.markdown, TABLES)
         disturbance = self.disturbance.to_settings()
-        given = [one.name for one in disturbance.changed_settings if one.name != "shuffle"]
+        given = [one.name for one in disturbance.non_default_settings if one.name != "shuffle"]
         others = {"memory", "until", "monitor", "recovery"}
         others |= {"table", "normalise", "success", "title"}
         given += [

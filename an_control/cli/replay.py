@@ -130,16 +130,17 @@ class ReplayCommand:
         Returns:
             The exit status.
         """
-        speed = summary.recorded_s / duration_s if duration_s else 0.0
+        speed = summary.recorded_duration_s / duration_s if duration_s else 0.0
         print(
-            f"{summary.ticks} ticks and {summary.commands} commands of {summary.recorded_s:.1f} s,"
-            f" replayed in {duration_s:.1f} s: {speed:.1f} times real time"
+            f"{summary.ticks} ticks and {summary.commands} commands of"
+            f" {summary.recorded_duration_s:.1f} s, replayed in"
+            f" {duration_s:.1f} s: {speed:.1f} times real time"
         )
         changes = ", ".join(f"{count} {kind}" for kind, count in sorted(summary.events.items()))
         print(f"changes of state: {changes or 'none'}")
         for note in summary.notes:
             print(f"note: {note}")
-        rows = comparison.make_actuator_rows(summary.actuators)
+        rows = comparison.summarise_differences_by_actuator(summary.actuators)
         first = summary.first
         if first is None:
             print("every command is equal to the recorded one to the last bit")
@@ -160,7 +161,7 @@ class ReplayCommand:
                 "commands": summary.commands,
                 "different": summary.different,
                 "first_tick": None if first is None else first.tick,
-                "recorded_s": summary.recorded_s,
+                "recorded_s": summary.recorded_duration_s,
                 "replay_s": duration_s,
                 "events": dict(summary.events),
                 "notes": summary.notes,
@@ -175,7 +176,8 @@ def _print_differences(rows: list[dict[str, Any]]) -> None:
     """Print a table of the differences between replayed and recorded commands.
 
     Args:
-        rows: One dict of results for each actuator, from `Comparison.make_actuator_rows`.
+        rows: One dict of results for each actuator, from
+            `Comparison.summarise_differences_by_actuator`.
     """
     table = Table(box=SIMPLE, title="recorded and replayed commands", title_justify="left")
     for name in ("actuator", "differ", "first at tick", "mean difference", "largest"):

@@ -424,8 +424,8 @@ def _refuse_options_without_effect(disturbance: DisturbanceSettings) -> None:
     Raises:
         InputError: The other option is not given; the text names both.
     """
-    for one in disturbance.changed_settings:
-        if one.modifies and TABLE[one.modifies] not in disturbance.changed_settings:
+    for one in disturbance.non_default_settings:
+        if one.modifies and TABLE[one.modifies] not in disturbance.non_default_settings:
             given = f"{format_flag(one.name)} {getattr(disturbance, one.name)}"
             raise InputError(f"{given}: does nothing without {format_flag(one.modifies)}")
 

@@ -363,7 +363,7 @@ class Controller:
     def reset(self) -> None:
         """Start a new episode: reset the policy with its identity monitor, and the readings."""
         self.acting.reset()
-        self.table.reset()
+        self.table.discard_camera_frames()
         self.safe_reason = self.safe_cause = ""
         self.stepped_ns = None
 
@@ -491,7 +491,7 @@ class Controller:
             reason = "no positions of the actuators have been measured yet"
             return reason, reason
         needed = self.wiring.min_present_share
-        if readings.has_min_share(needed):
+        if readings.has_min_present_share(needed):
             return "", ""
         present = len(readings.ids)
         here = f"{present} of {readings.expected} channels present"

@@ -13,7 +13,7 @@ Example:
     >>> values, ids = disturber.disturb(np.array([0.1, 0.2, 0.3, 0.4]), ("a", "b", "c", "d"))
     >>> len(values), len(ids)  # half of the channels are missing
     (2, 2)
-    >>> sorted(disturber.order)  # the channel whose signal each slot carries
+    >>> sorted(disturber.signal_ids_by_slot)  # the channel whose signal each slot carries
     ['a', 'b', 'c', 'd']
 """
 
@@ -33,9 +33,9 @@ from an_control.disturbance.settings import (
     DisturbanceSettings,
     Observation,
     Range,
+    RobotStop,
     Setting,
     Shuffle,
-    Stop,
     compute_motor_output,
     describe_walked_distances,
     iterate_scheduled_settings,
@@ -56,10 +56,10 @@ __all__ = [
     "Plan",
     "Range",
     "Replay",
+    "RobotStop",
     "Setting",
     "Shuffle",
     "SignalRouting",
-    "Stop",
     "compute_motor_output",
     "derive_episode_seed",
     "describe_walked_distances",

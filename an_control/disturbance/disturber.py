@@ -21,43 +21,43 @@ from an_control.disturbance.settings import (
     Change,
     DisturbanceSettings,
     Observation,
-    Stop,
+    RobotStop,
     iterate_scheduled_settings,
 )
 
 
 def draw_signal_indices(
-    rng: np.random.Generator, count: int, share: float, min_count: int = 0
+    rng: np.random.Generator, signal_count: int, drawn_share: float, min_drawn: int = 0
 ) -> NDArray[np.intp]:
     """Return the indices of randomly drawn signals, in random order.
 
     Args:
         rng: The random generator.
-        count: The number of signals to draw from.
-        share: The share (0 to 1) of the signals that is drawn.
-        min_count: The least number of signals that is drawn.
+        signal_count: The number of signals to draw from.
+        drawn_share: The share (0 to 1) of the signals that is drawn.
+        min_drawn: The least number of signals that is drawn.
     """
-    return rng.permutation(count)[: max(min_count, round(share * count))]
+    return rng.permutation(signal_count)[: max(min_drawn, round(drawn_share * signal_count))]
 
 
 class Garbage:
     """A generator of meaningless readings for K channels: noise, zeros or a slow drift.
 
-    About half of the channels carry normal noise of standard deviation 1, 0.3 or 0.1, a quarter
-    zeros, and a quarter a random walk: its steps have the standard deviation 0.05, and its values
-    are clipped to -5..5. All are in units of the scaled readings.
+    About half of the channels carry normal noise, whose standard deviation is 1, 0.3 or 0.1. A
+    quarter of them carry zeros, and a quarter a random walk, whose steps have a standard deviation
+    of 0.05 and whose values are clipped to -5..5. All numbers are in units of the scaled readings.
 
     Args:
         rng: The random generator.
-        count: The number K of channels.
+        channel_count: The number K of channels.
     """
 
-    def __init__(self, rng: np.random.Generator, count: int) -> None:
+    def __init__(self, rng: np.random.Generator, channel_count: int) -> None:
         self._rng = rng
-        kinds = rng.integers(4, size=count)
-        self._sd = np.where(kinds < 2, rng.choice([1.0, 1.0, 0.3, 0.1], count), 0.0)
+        kinds = rng.integers(4, size=channel_count)
+        self._sd = np.where(kinds < 2, rng.choice([1.0, 1.0, 0.3, 0.1], channel_count), 0.0)
         self._step = np.where(kinds == 3, 0.05, 0.0)
-        self._walk = np.zeros(count)
+        self._walk = np.zeros(channel_count)
 
     def draw_readings(self, ticks: int) -> NDArray[np.float32]:
         """Return the readings (ticks, K) of the next ticks."""
@@ -75,32 +75,39 @@ class Faults:
     """The sensor faults of N signals in one episode, such as delay, frozen values and spikes.
 
     Args:
-        count: The number N of signals.
+        signal_count: The number N of signals.
         streams: The episode's random generators.
         settings: The settings of the episode's first step.
     """
 
-    def __init__(self, count: int, streams: RandomStreams, settings: DisturbanceSettings) -> None:
-        self._count, self._streams, self._rng = count, streams, streams.faults
+    def __init__(
+        self, signal_count: int, streams: RandomStreams, settings: DisturbanceSettings
+    ) -> None:
+        self._count, self._streams, self._rng = signal_count, streams, streams.faults
         self._late: DelayLine[NDArray[np.float32]] = DelayLine()
-        self.draw_frozen_signals(settings.freeze.value)
-        self.draw_garbage_signals(settings.garbage.value)
+        self.freeze_random_signals(settings.freeze.value)
+        self.replace_random_signals_by_garbage(settings.garbage.value)
         self.change_settings(settings)
 
-    def draw_frozen_signals(self, share: float) -> None:
-        """Draw at random which signals freeze; each of them then stays at its next value.
+    def freeze_random_signals(self, share: float) -> None:
+        """Choose at random which signals are frozen from now on, in place of those chosen before.
+
+        A frozen signal stays at the first value that it has after this call and that is not
+        missing.
 
         Args:
-            share: The share (0 to 1) of the signals.
+            share: The share (0 to 1) of the signals that is frozen.
         """
         self._frozen = np.sort(draw_signal_indices(self._rng, self._count, share))
         self._held = np.full(self._count, np.nan, dtype=np.float32)
 
-    def draw_garbage_signals(self, share: float) -> None:
-        """Draw at random which signals are replaced by meaningless readings from now on.
+    def replace_random_signals_by_garbage(self, share: float) -> None:
+        """Choose at random which signals carry meaningless readings from now on.
+
+        They take the place of the signals that were chosen before.
 
         Args:
-            share: The share (0 to 1) of the signals.
+            share: The share (0 to 1) of the signals that carry meaningless readings.
         """
         self._replaced = np.zeros(0, np.intp)
         if share:
@@ -110,8 +117,8 @@ class Faults:
     def change_settings(self, settings: DisturbanceSettings) -> None:
         """Apply other settings of the sensor faults from the next tick on.
 
-        Readings that a delay holds back are not lost, unless the new settings have no fault at all.
-        Which signals are frozen or meaningless does not change here.
+        Readings that a delay holds back still arrive later, unless the new settings have no fault
+        at all. Which signals are frozen or meaningless stays as it is.
         """
         self._settings = settings
         self.active = any(getattr(settings, name) for name in FAULTS)
@@ -119,7 +126,7 @@ class Faults:
             self._late.clear()
 
     @property
-    def meaningless_signals(self) -> NDArray[np.intp]:
+    def meaningless_signal_indices(self) -> NDArray[np.intp]:
         """The indices of the signals that are frozen or replaced by meaningless readings."""
         return np.concatenate([self._frozen, self._replaced])
 
@@ -139,10 +146,10 @@ class Faults:
             faulty[self._replaced] = self._garbage.draw_readings(1)[0]
         if settings.jitter:
             faulty += _draw_normal_noise(self._streams.jitter, settings.jitter.value, len(faulty))
-        self._add_spikes(faulty)
+        self._add_spikes_and_nans_in_place(faulty)
         return faulty
 
-    def _add_spikes(self, signals: NDArray[np.float32]) -> None:
+    def _add_spikes_and_nans_in_place(self, signals: NDArray[np.float32]) -> None:
         """Change a tick's signals (N,) in place: add spikes to random ones, set others to NaN."""
         settings, rng = self._settings, self._rng
         if settings.spike:
@@ -164,7 +171,7 @@ class Faults:
             faulty += _draw_normal_noise(self._streams.jitter, settings.jitter.value, faulty.shape)
         if settings.spike or settings.nan:
             for tick in faulty:
-                self._add_spikes(tick)
+                self._add_spikes_and_nans_in_place(tick)
         return faulty
 
 
@@ -185,9 +192,9 @@ T = TypeVar("T")
 
 
 class DelayLine(Generic[T]):
-    """A delay by some ticks: called with the item of this tick, it returns that of an earlier tick.
+    """A delay by some ticks: called with this tick's item, it returns that of an earlier tick.
 
-    As long as there is no item that is old enough, it returns the first item.
+    During the first ticks, when no item is old enough yet, it returns the first item.
     """
 
     def __init__(self) -> None:
@@ -197,21 +204,21 @@ class DelayLine(Generic[T]):
         """Remove all items, so that the delay starts again with the next one."""
         self._kept.clear()
 
-    def __call__(self, newest: T, ticks: int) -> T:
-        """Append the newest item, and return the item from `ticks` ticks ago.
+    def __call__(self, newest_item: T, delay_ticks: int) -> T:
+        """Append this tick's item, and return the item from `delay_ticks` ticks ago.
 
         Args:
-            newest: The item of this tick.
-            ticks: The delay in ticks.
+            newest_item: The item of this tick.
+            delay_ticks: The delay in ticks; 0 returns `newest_item`.
         """
-        self._kept.append(newest)
-        while len(self._kept) > ticks + 1:
+        self._kept.append(newest_item)
+        while len(self._kept) > delay_ticks + 1:
             self._kept.popleft()
         return self._kept[0]
 
 
 class Delivery(Generic[T]):
-    """A simulated transport of messages, one a tick, which sometimes loses or repeats them.
+    """A simulated transport of messages, one in each tick, which loses or repeats some at random.
 
     The first message always arrives, and is new.
 
@@ -226,7 +233,7 @@ class Delivery(Generic[T]):
         """Two flags: whether a message arrived in this tick, and whether it arrived for the first
         time."""
 
-    def __call__(self, message: T, settings: DisturbanceSettings) -> T:
+    def send_and_get_newest_arrived(self, message: T, settings: DisturbanceSettings) -> T:
         """Send a message, which may be lost; return the newest message that has arrived.
 
         Args:
@@ -255,8 +262,9 @@ class Delivery(Generic[T]):
             settings: The settings, of which `lose` and `repeat` are used.
 
         Returns:
-            A pair: the K ticks (K,) in which a message arrives; and for each of them the tick (K,)
-            in which the arriving message was first sent, an earlier one if it is a repeat.
+            A pair of arrays (K,) for the K messages that arrive: the ticks in which they arrive,
+            and the ticks in which they were sent. Where an earlier message is repeated, the two
+            ticks differ.
         """
         sent = np.arange(ticks)
         if not (settings.lose or settings.repeat):
@@ -272,28 +280,28 @@ class Permutation:
     """A random permutation of N signals among N input slots; at first each is in its own slot.
 
     Args:
-        count: The number N of signals.
+        signal_count: The number N of signals.
         rng: The random generator.
     """
 
-    def __init__(self, count: int, rng: np.random.Generator) -> None:
+    def __init__(self, signal_count: int, rng: np.random.Generator) -> None:
         self._rng = rng
-        self.signals: NDArray[np.intp] = np.arange(count)
+        self.signals: NDArray[np.intp] = np.arange(signal_count)
         """(N,) the index of the signal that each slot carries."""
         self.drawn = 0
         """The number of times that `draw_permutation` was called."""
 
-    def draw_permutation(self, swap: int = 0) -> NDArray[np.intp]:
+    def draw_permutation(self, moved_count: int = 0) -> NDArray[np.intp]:
         """Permute the signals at random; return for each slot the index of its signal, as (N,).
 
         Args:
-            swap: The number of signals that move, in a ring: each to the slot of the next. With 0
-                all signals are permuted.
+            moved_count: The number of signals that move, in a ring: each of them moves to the slot
+                of the next. With 0 all signals are permuted.
         """
         self.drawn += 1
         places = self._rng.permutation(len(self.signals))
-        if swap:
-            some, moved = places[:swap], self.signals.copy()
+        if moved_count:
+            some, moved = places[:moved_count], self.signals.copy()
             moved[some] = self.signals[np.roll(some, 1)]
             places = moved
         self.signals = places
@@ -301,28 +309,28 @@ class Permutation:
 
 
 def draw_present_mask(
-    rng: np.random.Generator, count: int, missing_share: float, min_missing: int = 0
+    rng: np.random.Generator, signal_count: int, missing_share: float, min_missing: int = 0
 ) -> NDArray[np.bool_]:
-    """Return a random mask (count,) of signals, False for those that are missing.
+    """Return a random mask (signal_count,) of signals, False for those that are missing.
 
     Args:
         rng: The random generator.
-        count: The number of signals.
+        signal_count: The number of signals.
         missing_share: The share (0 to 1) of the signals that is missing.
         min_missing: The least number of signals that are missing.
     """
-    present = np.ones(count, dtype=bool)
-    present[draw_signal_indices(rng, count, missing_share, min_missing)] = False
+    present = np.ones(signal_count, dtype=bool)
+    present[draw_signal_indices(rng, signal_count, missing_share, min_missing)] = False
     return present
 
 
 def draw_indices_to_copy(
     rng: np.random.Generator, present: NDArray[np.bool_], copies: int
 ) -> NDArray[np.intp]:
-    """Draw at random which signals the added copies repeat, and return their indices (copies,).
+    """Return the indices (copies,) of randomly drawn signals, which added channels copy.
 
-    No signal is drawn twice before all are drawn once. The result is empty if all signals are
-    missing.
+    No signal is drawn twice before every present signal was drawn once. The result is empty if all
+    signals are missing.
 
     Args:
         rng: The random generator.
@@ -348,8 +356,8 @@ class Plan(NamedTuple):
     `Disturber.ids`.
 
     Attributes:
-        signals: (B, N) the signal that each of the N slots carries, one row for every
-            `shuffle.every` steps.
+        signals: (B, N) the signal that each of the N slots carries, for each of the B periods
+            between shuffles. A period has `shuffle.every` steps; B is 1 if there is no shuffle.
         present: (N,) False for a missing signal.
         noise: (steps, K) the readings of the K noise channels.
         copied: (C,) the signals that the C copies repeat.
@@ -391,7 +399,7 @@ class Disturber:
         settings: The disturbances.
         seed: The seed of the run.
         schedule: The changes of the settings during each episode.
-        episode: The number of the first episode; None: `reset` must be called first.
+        episode: The number of the first episode; None: `start_episode` must be called first.
         missing_as_nan: True if channels that a setting makes missing get the reading NaN, False if
             they are dropped.
     """
@@ -408,20 +416,20 @@ class Disturber:
         self._missing_as_nan = missing_as_nan
         self._base, self._schedule = settings, tuple(sorted(schedule, key=lambda one: one.step))
         self.ids = tuple(sorted(ids))
-        """(N,) the nominal ids, sorted; `order` has the same order of slots."""
+        """(N,) the nominal ids, sorted; `signal_ids_by_slot` has the same order of slots."""
         self._index = {name: i for i, name in enumerate(self.ids)}
         self._came: tuple[str, ...] | None = None
         self._missing: NDArray[np.bool_] | None = None
         self._seed = seed
         if episode is not None:
-            self.reset(episode)
+            self.start_episode(episode)
 
-    def reset(self, episode: int) -> None:
+    def start_episode(self, episode: int) -> None:
         """Start an episode at step 0.
 
         Args:
-            episode: The number of the episode, which with the run's seed decides all random
-                numbers.
+            episode: The number of the episode. It decides all random numbers, together with the
+                run's seed.
         """
         count = len(self.ids)
         self._streams = RandomStreams(self._seed, episode)
@@ -435,7 +443,7 @@ class Disturber:
         self._copied = self._draw_indices_to_copy(settings)
         if settings.shuffle.at_reset:
             self._permutation.draw_permutation(settings.swap)
-        self._assign_ids_to_slots()
+        self._update_sent_signals_and_ids()
 
     def change_settings(self, settings: DisturbanceSettings) -> None:
         """Apply other settings from the next tick on, in this and all later episodes.
@@ -447,21 +455,24 @@ class Disturber:
         self._apply_settings(self._get_current_settings())
 
     def shuffle(self) -> None:
-        """Permute the signals among the input slots now: all, or as many as the setting `swap`."""
-        self._permutation.draw_permutation(self.settings.swap)
-        self._assign_ids_to_slots()
+        """Permute the signals among the input slots now.
 
-    def check_observation(self, kind: Observation) -> None:
+        The setting `swap` says how many signals move; with 0 all of them do.
+        """
+        self._permutation.draw_permutation(self.settings.swap)
+        self._update_sent_signals_and_ids()
+
+    def check_can_disturb(self, observation: Observation) -> None:
         """Check that all settings, also scheduled ones, can disturb a kind of observation.
 
         Args:
-            kind: What the policy reads: "scalar channels", "image patches" or "images".
+            observation: What the policy reads: "scalar channels", "image patches" or "images".
 
         Raises:
             ValueError: A setting cannot disturb it; the message names the setting.
         """
         for settings in iterate_scheduled_settings(self._base, self._schedule):
-            settings.check_observation(kind)
+            settings.check_can_disturb(observation)
 
     @property
     def shuffle_count(self) -> int:
@@ -475,24 +486,24 @@ class Disturber:
 
     @property
     def is_message_new(self) -> bool:
-        """Whether the newest tick brought a message that is no repeat of an earlier message."""
+        """Whether a message arrived in the newest tick that does not repeat an earlier message."""
         return self._delivery.new
 
-    def draw_stop(self, step_s: float) -> Stop | None:
-        """Return the random period of this episode in which the robot is stopped.
+    def draw_robot_stop(self, step_s: float) -> RobotStop | None:
+        """Draw the random period of this episode in which the robot is stopped, and return it.
 
-        Call it once after `reset`. The result is None if the settings have no stop.
+        Call it once after `start_episode`. The result is None if the settings have no stop.
 
         Args:
             step_s: The duration of one step in seconds.
         """
-        return Stop.draw(self._streams.commands, self.settings, step_s)
+        return RobotStop.draw(self._streams.commands, self.settings, step_s)
 
     @property
-    def order(self) -> tuple[str, ...]:
-        """The true wiring as channel ids (N,): input slot i carries the signal of ``order[i]``.
+    def signal_ids_by_slot(self) -> tuple[str, ...]:
+        """For each input slot, the id of the channel whose signal the slot carries now, as (N,).
 
-        Slot i is the position at which, without moves, the signal of channel ``ids[i]`` arrives.
+        As long as no signal has moved, slot i carries the signal of channel ``ids[i]``.
         """
         return tuple(self.ids[i] for i in self._permutation.signals)
 
@@ -508,12 +519,14 @@ class Disturber:
         Returns:
             A pair: the readings (m,) that arrive, and their ids (m,).
         """
-        return self._delivery(self._disturb_tick(values, ids), self.settings)
+        return self._delivery.send_and_get_newest_arrived(
+            self._disturb_tick(values, ids), self.settings
+        )
 
     def _disturb_tick(self, values: NDArray[np.float32], ids: Sequence[str]) -> Message:
-        """Return the disturbed readings of a tick and their ids, before the message is sent.
+        """Return the disturbed readings of a tick and their ids, as they are sent to the policy.
 
-        The message may then still be lost or replaced by an earlier one.
+        The simulated transport may still lose this message, or deliver an earlier one instead.
 
         Args:
             values: The readings (n,).
@@ -526,7 +539,7 @@ class Disturber:
             self.shuffle()
         self._step += 1
         if ids is not self._came:
-            self._update_id_mapping(tuple(ids))
+            self._update_position_of_each_signal(tuple(ids))
         values = np.asarray(values, np.float32)
         if self._moves_only:
             return values[self._from[self._carried]], self._names
@@ -551,8 +564,8 @@ class Disturber:
     def plan_episode_disturbances(self, steps: int) -> Plan:
         """Draw the shuffles, missing channels, copies and noise of the first ticks of an episode.
 
-        Call it right after `reset`, and do not call `disturb` in the same episode, because both
-        draw the same random numbers. There must be no schedule.
+        Call it right after `start_episode`, and do not call `disturb` in the same episode, because
+        both draw the same random numbers. There must be no schedule.
 
         Args:
             steps: The number of ticks.
@@ -567,10 +580,11 @@ class Disturber:
         return Plan(np.array(signals), self._present, noise, self._copied)
 
     def disturb_episode(self, readings: NDArray[np.float32]) -> Replay:
-        """Return a whole episode as `disturb` would disturb it tick by tick.
+        """Return a whole recorded episode, disturbed as `disturb` would disturb it tick by tick.
 
-        Call it right after `reset`, and do not call `disturb` in the same episode, because both
-        draw the same random numbers. There must be no schedule, and moves must not be announced.
+        Call it right after `start_episode`, and do not call `disturb` in the same episode, because
+        both draw the same random numbers. There must be no schedule, and the setting `announce`
+        must be off.
 
         Args:
             readings: (T, N) the readings in the order of `ids`.
@@ -586,7 +600,7 @@ class Disturber:
         carried = np.repeat(plan.signals, settings.shuffle.every or ticks, 0)[:ticks]
         nominal, copies = np.take_along_axis(signals, carried, 1), signals[:, plan.copied]
         shows = np.arange(count)
-        shows[self._faults.meaningless_signals] = count
+        shows[self._faults.meaningless_signal_indices] = count
         added = np.concatenate([shows[plan.copied], np.full(plan.noise.shape[1], count)])
         shown = np.concatenate([shows[carried], np.tile(added, (ticks, 1))], 1)
         steps, sent = self._delivery.draw_arrival_and_sending_ticks(ticks, settings)
@@ -612,21 +626,21 @@ class Disturber:
     def _apply_settings(self, settings: DisturbanceSettings) -> None:
         """Replace the settings of the present step.
 
-        Of the random choices, such as the missing signals, only those that depend on a changed
-        setting are drawn again.
+        A random choice, such as that of the missing signals, is made again only if a setting on
+        which it depends has changed.
         """
         old, self.settings = self.settings, settings
         if settings.missing != old.missing:
             missing = settings.missing.value
             self._present = draw_present_mask(self._streams.missing, len(self.ids), missing)
         if settings.freeze != old.freeze:
-            self._faults.draw_frozen_signals(settings.freeze.value)
+            self._faults.freeze_random_signals(settings.freeze.value)
         if settings.garbage != old.garbage:
-            self._faults.draw_garbage_signals(settings.garbage.value)
+            self._faults.replace_random_signals_by_garbage(settings.garbage.value)
         if settings.copies != old.copies or settings.missing != old.missing:
             self._copied = self._draw_indices_to_copy(settings)
         self._faults.change_settings(settings)
-        self._assign_ids_to_slots()
+        self._update_sent_signals_and_ids()
 
     def _draw_indices_to_copy(self, settings: DisturbanceSettings) -> NDArray[np.intp]:
         """Return the indices of randomly drawn signals that are copied into added channels.
@@ -640,10 +654,10 @@ class Disturber:
             self._streams.copies, self._present, settings.copies.whole_number
         )
 
-    def _assign_ids_to_slots(self) -> None:
+    def _update_sent_signals_and_ids(self) -> None:
         """Compute and store which signals are sent to the policy, and under which channel ids.
 
-        The result is valid until the permutation or the settings change.
+        Call it after each change of the permutation or the settings.
         """
         settings, signals = self.settings, self._permutation.signals
         slots = np.flatnonzero(self._present[signals] | self._missing_as_nan)
@@ -656,27 +670,27 @@ class Disturber:
         )
         self._copies_named = self._names + self._copy_ids if self._copy_ids else self._names
         self._named = self._copies_named + self._noise_ids
-        self._update_only_moves_flag()
+        self._update_whether_only_moves_disturb()
 
-    def _update_only_moves_flag(self) -> None:
+    def _update_whether_only_moves_disturb(self) -> None:
         """Store whether moved signals are the only disturbance; `disturb` then does less work."""
         added = self._copy_ids or self._noise_ids
         gaps = self._missing_as_nan and not self._present.all()
         self._moves_only = not (self._faults.active or added or gaps) and self._missing is None
 
-    def _update_id_mapping(self, ids: tuple[str, ...]) -> None:
-        """Store where in the given readings the signal of each nominal channel is.
+    def _update_position_of_each_signal(self, reading_ids: tuple[str, ...]) -> None:
+        """Find and store, for each nominal channel, the index of its signal in the given readings.
 
-        The result is valid until readings with other channel ids are given.
+        Call it whenever readings with other channel ids are given than in the tick before.
 
         Args:
-            ids: The channel ids of the given readings, in their order.
+            reading_ids: The channel ids of the given readings, in the order of the readings.
         """
         self._from = np.full(len(self.ids), -1, dtype=np.intp)
-        for i, name in enumerate(ids):
+        for i, name in enumerate(reading_ids):
             if name in self._index:
                 self._from[self._index[name]] = i
         self._known = self._from >= 0
         self._missing = None if self._known.all() else ~self._known
-        self._came = ids
-        self._update_only_moves_flag()
+        self._came = reading_ids
+        self._update_whether_only_moves_disturb()

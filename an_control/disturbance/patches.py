@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from an_control.disturbance.disturber import DelayLine, Disturber
-from an_control.disturbance.settings import DisturbanceSettings, Stop
+from an_control.disturbance.settings import DisturbanceSettings, RobotStop
 
 
 class DisturbedPatches:
@@ -26,7 +26,7 @@ class DisturbedPatches:
     """
 
     def __init__(self, disturber: Disturber) -> None:
-        disturber.check_observation("image patches")
+        disturber.check_can_disturb("image patches")
         self._disturber = disturber
         self._carried: list[dict[str, int]] = []
         self._late: DelayLine[np.ndarray] = DelayLine()
@@ -48,15 +48,16 @@ class DisturbedPatches:
         """Whether a message arrived in the newest tick; if not, `disturb` returned the old one."""
         return self._disturber.has_message_arrived
 
-    def draw_stop(self, step_s: float) -> Stop | None:
-        """Return the random period of this episode in which the robot is stopped.
+    def draw_robot_stop(self, step_s: float) -> RobotStop | None:
+        """Draw the random period of this episode in which the robot is stopped, and return it.
 
-        Call it once after the disturber's `reset`. The result is None if the settings have no stop.
+        Call it once after the disturber's `start_episode`. The result is None if the settings have
+        no stop.
 
         Args:
             step_s: The duration of one step in seconds.
         """
-        return self._disturber.draw_stop(step_s)
+        return self._disturber.draw_robot_stop(step_s)
 
     def disturb(
         self, patches: np.ndarray, channels: Sequence[str]
@@ -74,23 +75,25 @@ class DisturbedPatches:
         newest = self._late(patches, self.settings.delay.whole_number)
         if self._shown is not None and not self.has_message_arrived:
             return self._shown
-        self._shown = self._select_slot_patches(self._update_stacks(newest), numbers, ids)
+        self._shown = self._select_slot_patches(
+            self._update_and_get_received_stacks(newest), numbers, ids
+        )
         return self._shown
 
-    def _update_stacks(self, newest: np.ndarray) -> np.ndarray:
-        """Return the stacks (N, f, p, p) that the policy's side has after this tick's message.
+    def _update_and_get_received_stacks(self, sent_stacks: np.ndarray) -> np.ndarray:
+        """Return the stacks (N, f, p, p) of frames that the receiver has after this tick's message.
 
-        If no message can be lost or repeated, they are the stacks that are sent. Else the newest
-        frame is added to the stacks of the tick before; a message that repeats an earlier one adds
-        its frame again.
+        If no message can be lost or repeated, they are the sent stacks. Otherwise the receiver adds
+        the newest sent frame to its own stacks. If the message repeats an earlier one, it adds its
+        newest frame once more.
 
         Args:
-            newest: (N, f, p, p) the stacks as they are sent in this tick.
+            sent_stacks: (N, f, p, p) the stacks that are sent in this tick.
         """
         if self._stack is None or not (self.settings.lose or self.settings.repeat):
-            self._stack = newest
+            self._stack = sent_stacks
         else:
-            frame = newest if self._disturber.is_message_new else self._stack
+            frame = sent_stacks if self._disturber.is_message_new else self._stack
             self._stack = np.concatenate([self._stack[:, 1:], frame[:, -1:]], axis=1)
         return self._stack
 
@@ -99,7 +102,8 @@ class DisturbedPatches:
     ) -> tuple[np.ndarray, tuple[str, ...]]:
         """Return the patches (m, f, p, p) in the order of the input slots, and the slots' ids.
 
-        Frames from before a move stay in the slots in which they arrived.
+        When signals move to other slots, frames from before the move stay in the slots in which
+        they arrived.
 
         Args:
             patches: (N, f, p, p) the patches by signal.

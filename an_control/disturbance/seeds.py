@@ -49,16 +49,17 @@ class RandomStreams:
         self._entropy = [seed, episode, 1]
         self._places: np.ndarray | None = None
 
-    def draw_range_positions(self, count: int) -> np.ndarray:
-        """Return a random number (0 to 1) for each setting with a range: the position within it.
+    def draw_positions_in_ranges(self, range_count: int) -> np.ndarray:
+        """Return a random number (0 to 1) for each setting that can have a range.
 
-        The numbers are drawn in the first call, and all later calls return these numbers again.
+        It is the relative position in the range at which the setting's number lies. The positions
+        are drawn in the first call; all later calls return them again.
 
         Args:
-            count: The number of settings that can have a range, equal in all calls.
+            range_count: The number of settings that can have a range, equal in all calls.
         """
         if self._places is None:
-            self._places = self.ranges.random(count)
+            self._places = self.ranges.random(range_count)
         return self._places
 
     def __getattr__(self, name: str) -> np.random.Generator:

@@ -67,19 +67,19 @@ class Shuffle:
         return cls(False, _parse_shuffle_interval(text.strip(), text))
 
 
-def _parse_shuffle_interval(steps: str, shuffle: str) -> int:
+def _parse_shuffle_interval(steps_text: str, shuffle_text: str) -> int:
     """Return the number of steps between two permutations, from the text of a shuffle.
 
     Args:
-        steps: The part of the text that must be the number, such as "200".
-        shuffle: The whole text of the shuffle, such as "reset+200", for the error.
+        steps_text: The part of the text that must be the number, such as "200".
+        shuffle_text: The whole text of the shuffle, such as "reset+200", for the error.
 
     Raises:
         ValueError: The part is not a whole number of 1 or more.
     """
-    if not steps.isdecimal() or int(steps) == 0:
-        raise ValueError(f"shuffle: {short(shuffle)} (allowed: {SHUFFLES})")
-    return int(steps)
+    if not steps_text.isdecimal() or int(steps_text) == 0:
+        raise ValueError(f"shuffle: {short(shuffle_text)} (allowed: {SHUFFLES})")
+    return int(steps_text)
 
 
 @dataclass(frozen=True)
@@ -127,24 +127,25 @@ class Range:
         return int(self.value)
 
     @classmethod
-    def from_value(cls, value: object) -> Range:
-        """Return the range that a value describes.
+    def from_value(cls, number_text_or_range: object) -> Range:
+        """Return the range that a number, a text or a range stands for.
 
         Args:
-            value: A number, a text such as ``0.1`` or ``0..2``, or a range, which is returned.
+            number_text_or_range: A number, a text such as ``0.1`` or ``0..2``, or a range, which is
+                returned itself.
 
         Raises:
             ValueError: The value is none of these.
         """
-        if isinstance(value, Range):
-            return value
-        if isinstance(value, Real) and not isinstance(value, bool):
-            return cls(float(value), float(value))
-        low, dots, high = str(value).partition("..")
+        if isinstance(number_text_or_range, Range):
+            return number_text_or_range
+        if isinstance(number_text_or_range, Real) and not isinstance(number_text_or_range, bool):
+            return cls(float(number_text_or_range), float(number_text_or_range))
+        low, dots, high = str(number_text_or_range).partition("..")
         return cls(float(low), float(high if dots else low))
 
-    def pick_number(self, position: float, *, whole: bool) -> Range:
-        """Return the number at a relative position in the range, as a range with equal ends.
+    def narrow_to_one_number(self, position: float, *, whole: bool) -> Range:
+        """Return the number at a relative position in this range, as a range with equal ends.
 
         Args:
             position: From 0 (`low`) to 1 (`high`).
@@ -159,7 +160,7 @@ class Range:
 
     def draw(self, rng: np.random.Generator) -> float:
         """Return a number drawn uniformly from the range."""
-        return self.pick_number(rng.random(), whole=False).value
+        return self.narrow_to_one_number(rng.random(), whole=False).value
 
 
 Observation: TypeAlias = Literal["scalar channels", "image patches", "images"]
@@ -223,16 +224,16 @@ class Setting:
 
     @property
     def default_as_plain_value(self) -> Plain:
-        """The default value in the form that ROS parameters, YAML and the command line have."""
+        """The default value as ROS parameters, YAML and the command line write it."""
         return str(self.default) if self.is_given_as_text else self.default
 
     def get_plain_value(self, settings: DisturbanceSettings) -> Plain:
-        """Return the value that this setting has in some settings, in a form that JSON can hold.
+        """Return the value that an object has for this setting, in a form that JSON can hold.
 
         Shuffles, words, and ranges from which no number has been drawn yet become text.
 
         Args:
-            settings: The settings that have the value.
+            settings: The object, which has a value for every setting.
         """
         value = getattr(settings, self.name)
         if self.kind is Range and not value.has_distinct_bounds:
@@ -488,7 +489,7 @@ class DisturbanceSettings:
 
     def __str__(self) -> str:
         """Return a text from which `parse` makes these settings."""
-        changed = {one.name for one in self.changed_settings}
+        changed = {one.name for one in self.non_default_settings}
         found = [str(self.shuffle)]
         for word, one in WORDS.items():
             value = getattr(self, one.name)
@@ -553,14 +554,14 @@ class DisturbanceSettings:
         return cls(**{name: TABLE[name].convert_value(value) for name, value in values.items()})
 
     @property
-    def changed_settings(self) -> tuple[Setting, ...]:
+    def non_default_settings(self) -> tuple[Setting, ...]:
         """The settings that do not have their default value."""
         return tuple(one for one in SETTINGS if getattr(self, one.name) != one.default)
 
     @property
     def is_active(self) -> bool:
         """Whether these settings disturb anything."""
-        return any(not one.modifies for one in self.changed_settings)
+        return any(not one.modifies for one in self.non_default_settings)
 
     def is_active_on(self, target: Target) -> bool:
         """Return whether these settings disturb the readings, the robot, or the commands.
@@ -568,7 +569,7 @@ class DisturbanceSettings:
         Args:
             target: Which of the three is asked about: "readings", "robot" or "commands".
         """
-        return any(not one.modifies and one.target == target for one in self.changed_settings)
+        return any(not one.modifies and one.target == target for one in self.non_default_settings)
 
     def draw_numbers_from_ranges(self, streams: RandomStreams) -> DisturbanceSettings:
         """Return these settings with a number drawn for each range.
@@ -582,48 +583,55 @@ class DisturbanceSettings:
         ranges = {name: getattr(self, name) for name in RANGES}
         if not any(one.has_distinct_bounds for one in ranges.values()):
             return self
-        places = zip(ranges.items(), streams.draw_range_positions(len(RANGES)), strict=True)
+        places = zip(ranges.items(), streams.draw_positions_in_ranges(len(RANGES)), strict=True)
         drawn = {
-            name: one.pick_number(place, whole=TABLE[name].whole)
+            name: one.narrow_to_one_number(place, whole=TABLE[name].whole)
             for (name, one), place in places
             if one.has_distinct_bounds
         }
         return replace(self, **drawn)
 
     def with_overrides_from(self, other: DisturbanceSettings) -> DisturbanceSettings:
-        """Return these settings, changed to the value in `other` wherever that is not a default."""
+        """Return a copy of these settings, with all values of `other` that are not the default.
+
+        Args:
+            other: The settings whose values replace those of this object.
+        """
         return replace(
-            self, **{one.name: getattr(other, one.name) for one in other.changed_settings}
+            self, **{one.name: getattr(other, one.name) for one in other.non_default_settings}
         )
 
     @property
     def can_be_compiled(self) -> bool:
         """Whether compiled training rollouts support these settings.
 
-        The number of channels is fixed in such rollouts, so that it must not be random.
+        Such rollouts have a fixed number of channels, so a random number of channels is not
+        supported.
         """
         counted = self.noise_channels, self.copies
         return (
-            all(one.compiled for one in self.changed_settings)
+            all(one.compiled for one in self.non_default_settings)
             and not any(one.has_distinct_bounds for one in counted)
             and not (self.missing and self.shuffle.every)
         )
 
-    def check_observation(self, kind: Observation) -> None:
+    def check_can_disturb(self, observation: Observation) -> None:
         """Check that all settings that are not the default can disturb a kind of observation.
 
         Args:
-            kind: What the policy reads: "scalar channels", "image patches" or "images".
+            observation: What the policy reads: "scalar channels", "image patches" or "images".
 
         Raises:
             ValueError: A setting cannot disturb it; the message names this setting, and the
                 settings that can.
         """
-        for one in self.changed_settings:
-            if kind not in one.observations:
-                able = ", ".join(other.name for other in SETTINGS if kind in other.observations)
+        for one in self.non_default_settings:
+            if observation not in one.observations:
+                able = ", ".join(
+                    other.name for other in SETTINGS if observation in other.observations
+                )
                 value = getattr(self, one.name)
-                raise ValueError(f"{one.name}: {value} (allowed for {kind}: {able})")
+                raise ValueError(f"{one.name}: {value} (allowed for {observation}: {able})")
 
     def check_swap_count(self, channel_count: int) -> None:
         """Check that the setting `swap`, how many signals move, is not above the channel count.
@@ -658,9 +666,9 @@ it comes first in the text and has no word."""
 
 
 def format_setting_words(settings: Iterable[Setting]) -> str:
-    """Return the words by which a text of disturbances can give settings, for an error.
+    """Return, for an error, how the given settings are written in a text of disturbances.
 
-    A result is "announced, swap=NUMBER".
+    An example is "announced, swap=NUMBER".
     """
     return ", ".join(
         one.word if one.kind is bool else f"{one.word}={'|'.join(one.choices) or 'NUMBER'}"
@@ -672,9 +680,9 @@ ALLOWED_WORDS = format_setting_words(WORDS.values())
 
 
 def parse_shuffle_and_other_words(text: str) -> tuple[Shuffle, list[str]]:
-    """Return the shuffle with which a text of disturbances starts, and the list of further words.
+    """Split a text of disturbances into the shuffle at its start and the list of all other words.
 
-    A text that starts with another word gets the shuffle that never permutes.
+    If the text does not start with a shuffle, the returned shuffle is the one that never permutes.
 
     Args:
         text: A text such as ``reset,missing=0.1``, here with the shuffle ``reset`` (permute the
@@ -703,9 +711,9 @@ def describe_walked_distances(walked_m: Sequence[float], min_walk_m: float | Non
     """Return a sentence for people on how far robots walked after they had been stopped.
 
     Args:
-        walked_m: The distances in metres that those robots walked which had not fallen when their
-            stop ended.
-        min_walk_m: The distance in metres from which on a robot counts as walking again; None if
+        walked_m: The distance in metres that each robot walked after its stop. Robots that had
+            fallen before the stop ended are not in it.
+        min_walk_m: The least distance in metres at which a robot counts as walking again; None if
             it is unknown.
     """
     again = "" if min_walk_m is None else f"{sum(one >= min_walk_m for one in walked_m)} of "
@@ -716,21 +724,21 @@ def describe_walked_distances(walked_m: Sequence[float], min_walk_m: float | Non
     )
 
 
-class Stop:
+class RobotStop:
     """A period of an episode in which the robot gets the safe command instead of the policy's.
 
-    The stop lasts from step `begin` until before step `end`. The class also measures how far the
-    robot walks after the stop.
+    It lasts from step `begin` to the step before `end`. The class also measures how far the robot
+    walks after the stop.
 
     Args:
-        begin: The first step of the stop.
-        length: The number of steps of the stop.
-        window: The number of steps after the stop during which the distance is measured.
+        begin_step: The first step of the stop.
+        stopped_steps: The number of steps of the stop.
+        measured_steps: The number of steps after the stop during which the distance is measured.
     """
 
-    def __init__(self, begin: int, length: int, window: int) -> None:
-        self.begin, self.end = begin, begin + length
-        self._until = self.end + window
+    def __init__(self, begin_step: int, stopped_steps: int, measured_steps: int) -> None:
+        self.begin, self.end = begin_step, begin_step + stopped_steps
+        self._until = self.end + measured_steps
         self._from_m: float | None = None
         self.walked_m: float | None = None
         """The distance in metres that the robot walked in the `WALK_S` seconds after the stop, or
@@ -739,12 +747,12 @@ class Stop:
     @classmethod
     def draw(
         cls, rng: np.random.Generator, settings: DisturbanceSettings, step_s: float
-    ) -> Stop | None:
-        """Return a stop that begins at a random time of an episode; None if no stop is set.
+    ) -> RobotStop | None:
+        """Return a stop that begins at a random time of an episode; None if none is set.
 
         Args:
             rng: The random generator.
-            settings: The settings, of which `stop` is the duration.
+            settings: The settings, of which `stop` is the duration in seconds.
             step_s: The duration of one step in seconds.
         """
         if not settings.stop:
@@ -754,17 +762,18 @@ class Stop:
             round(begin_s / step_s), round(settings.stop.value / step_s), round(WALK_S / step_s)
         )
 
-    def record_distance(self, step: int, distance_m: float | None) -> None:
+    def update_walked_distance(self, step: int, distance_from_start_m: float | None) -> None:
         """Update `walked_m`, the distance walked after the stop; call it before each step.
 
         Args:
-            step: The number of the step.
-            distance_m: The robot's distance from its start in metres; None if it is unknown.
+            step: The number of the step that comes next.
+            distance_from_start_m: The robot's present distance from its start in metres; None if it
+                is unknown.
         """
         if step == self.end:
-            self._from_m = distance_m
-        if distance_m is not None and self._from_m is not None and step <= self._until:
-            self.walked_m = distance_m - self._from_m
+            self._from_m = distance_from_start_m
+        if distance_from_start_m is not None and self._from_m is not None and step <= self._until:
+            self.walked_m = distance_from_start_m - self._from_m
 
 
 def compute_motor_output(
@@ -772,10 +781,10 @@ def compute_motor_output(
     action: NDArray[np.float64],
     last_output: NDArray[np.float64] | None,
 ) -> NDArray[np.float64]:
-    """Return the output (A,) of worn motors, which carry out an action weakly (`gain`) and late.
+    """Return the output (A,) of worn motors, which is weaker than the action and follows it late.
 
-    The setting `lag` is the share of the previous output in the new one. All actions and outputs
-    are given as differences from the action that does nothing.
+    The output is `lag` times the previous output, plus (1 - `lag`) times `gain` times the action.
+    All actions and outputs are given as differences from the action that does nothing.
 
     Args:
         settings: The settings, of which `gain` and `lag` are used.

@@ -98,7 +98,7 @@ class SignalRouting:
         self._mark_changed()
 
     def _mark_changed(self) -> None:
-        """Increase `version` after a change of the routing, and mark the stored mapping as old.
+        """Increase `version` after a change of the routing, and discard the stored mapping.
 
         The next call of `map_signals_to_channels` computes the mapping anew.
         """
@@ -108,7 +108,7 @@ class SignalRouting:
     def map_signals_to_channels(
         self, values: NDArray[np.float32], ids: Sequence[str]
     ) -> tuple[NDArray[np.float32], Sequence[str]]:
-        """Return the reading that each channel gets when each signal has the given reading.
+        """Return the reading of each channel, which is that of the signal that the channel carries.
 
         A channel is missing while the signal that it carries is missing. The ids are returned as
         the same tuple object while nothing changes.
@@ -121,7 +121,7 @@ class SignalRouting:
             A pair: the readings (m,) by channel, and the ids (m,) of the channels.
         """
         if ids is not self._came:
-            self._update_id_mapping(tuple(ids))
+            self._update_position_for_each_channel(tuple(ids))
             self._came = tuple(ids) if not isinstance(ids, tuple) else ids
         if self._straight:
             return values, ids
@@ -130,21 +130,24 @@ class SignalRouting:
             moved[self._noisy] = self._random.normal(0.0, NOISE_SD, len(self._noisy))
         return moved, self._names
 
-    def _update_id_mapping(self, ids: tuple[str, ...]) -> None:
-        """Store which of the given readings each channel gets.
+    def _update_position_for_each_channel(self, signal_ids: tuple[str, ...]) -> None:
+        """Find and store, for each channel, the index of the given reading that it gets.
 
-        The result is valid until readings with other signal ids are given.
+        Call it whenever readings with other signal ids are given, and after a change of the
+        routing.
 
         Args:
-            ids: The signal ids of the given readings, in their order.
+            signal_ids: The signal ids of the given readings, in the order of the readings.
         """
-        there = {self._index[name]: place for place, name in enumerate(ids) if name in self._index}
+        there = {
+            self._index[name]: place for place, name in enumerate(signal_ids) if name in self._index
+        }
         self._straight = bool((self._signals == np.arange(len(self.ids))).all())
         taken: list[int] = []
         names: list[str] = []
         noisy: list[int] = []
         for channel, signal in enumerate(self._signals.tolist()):
-            if signal == _NOISE and len(ids):
+            if signal == _NOISE and len(signal_ids):
                 noisy.append(len(taken))
                 taken.append(0)
             elif signal in there:

@@ -65,7 +65,7 @@ class TrainingDisturbance(str):
         allowed = [one for one in SETTINGS if one.name in cls.allowed_names]
         words = {one.word for one in allowed}
         wrong = [one for one in text.split(",") if one.strip().partition("=")[0] not in words]
-        if wrong or not DisturbanceSettings.parse(text).changed_settings:
+        if wrong or not DisturbanceSettings.parse(text).non_default_settings:
             raise ValueError(
                 f"{short(wrong[0] if wrong else text)} is not a disturbance for training (allowed:"
                 f" {format_setting_words(allowed)}, as in evaluate --table)"
@@ -231,13 +231,13 @@ def drop_unsupported_disturbances(
     found: dict[Fault, float] = {}
     for fault, chance in faults.items():
         settings = fault.settings
-        for one in settings.changed_settings:
+        for one in settings.non_default_settings:
             alone = DisturbanceSettings(**{one.name: getattr(settings, one.name)})
             try:
                 check_robot_settings(env, alone)
             except ValueError:
                 settings = replace(settings, **{one.name: one.default})
-        if settings.changed_settings:
+        if settings.non_default_settings:
             left = Fault(settings)
             found[left] = found.get(left, 0.0) + chance
     return found

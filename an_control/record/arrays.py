@@ -131,23 +131,25 @@ def read_arrays(bag: Bag) -> RecordedArrays:
 
 
 def _stack_commands(
-    rows: list[NDArray[np.float64] | None], count: int, bag: Bag
+    rows: list[NDArray[np.float64] | None], actuator_count: int, bag: Bag
 ) -> NDArray[np.float64]:
     """Return the commands of T ticks as one array (T, A).
 
     Args:
         rows: The command (A,) of each of the T ticks; None becomes a row of NaN.
-        count: The number A of actuators.
+        actuator_count: The number A of actuators.
         bag: The recording, for the error.
 
     Raises:
         BagError: A command has another number of actuators.
     """
-    stacked = np.full((len(rows), count), np.nan)
+    stacked = np.full((len(rows), actuator_count), np.nan)
     for place, row in enumerate(rows):
         if row is not None:
-            if len(row) != count:
-                raise BagError(f"{bag.path}: commands of {len(row)} and of {count} actuators")
+            if len(row) != actuator_count:
+                raise BagError(
+                    f"{bag.path}: commands of {len(row)} and of {actuator_count} actuators"
+                )
             stacked[place] = row
     return stacked
 

@@ -17,12 +17,12 @@ BINS = 1000
 class Comparison:
     """Statistics of how replayed commands differ from the recorded ones.
 
-    The memory that it takes does not grow with the length of the recording.
+    Its memory does not grow with the length of the recording.
 
     Attributes:
         commands: Number of compared commands.
-        first_tick: Number of the first tick at which each actuator's command differs (A,), -1 if
-            none does; None before the first command.
+        first_tick: For each of the A actuators, the number of the first tick at which its command
+            differs, or -1 if there is none; None before the first command.
     """
 
     def __init__(self) -> None:
@@ -65,8 +65,8 @@ class Comparison:
                 self._course = [np.maximum(one, other) for one, other in pairs]
                 self._bin_size *= 2
 
-    def make_actuator_rows(self, actuators: tuple[str, ...]) -> list[dict[str, Any]]:
-        """Return a list of dicts with the statistics of each actuator's differences.
+    def summarise_differences_by_actuator(self, actuators: tuple[str, ...]) -> list[dict[str, Any]]:
+        """Return one dict for each actuator, which summarises the differences of its commands.
 
         A dict has the number and the share of commands that differ, the first tick with a
         difference, and the mean and the largest difference.

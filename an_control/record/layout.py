@@ -97,8 +97,9 @@ class BagEntry(NamedTuple):
         type: Message type, or `ATTACHMENT` for a file.
         log_ns: Time of day at which it was recorded, in ns.
         publish_ns: Time of day at which a source's message arrived, in ns; else equal to `log_ns`.
-        sequence: Index in the wiring, plus one, of the source (topic subscription) that read the
-            message; 0 if none did. For a change of state, 1 if a new file only repeats it.
+        sequence: Number of the source (topic subscription) that read the message: its index in the
+            wiring plus one, or 0 if no source read it. For a change of state it is 1 if the message
+            only repeats the change at the start of a file, else 0.
         data: The serialised message, or the content of the file.
     """
 
@@ -127,10 +128,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class FileHead:
-    """Content repeated at the start of each file, so that it can be read without earlier files.
+    """Content written at the start of each file, so that it can be read without earlier files.
 
     Attributes:
-        entries: Messages on changes of state, such as an e-stop, that no later one has undone.
+        entries: Messages on changes of state that still hold, such as an e-stop that was not reset.
         attachments: Content of attached files, such as the model, by name.
     """
 
@@ -147,7 +148,7 @@ def _pad_to_multiple(body: bytes, size: int) -> bytes:
     return body + bytes(-len(body) % size)
 
 
-class Numbers:
+class NamedNumbersCodec:
     """Encoder and decoder of Int64MultiArray messages that hold a fixed list of named numbers.
 
     Args:
@@ -180,7 +181,11 @@ class Numbers:
         return self._pack.unpack_from(data, start)
 
 
-TICK_NUMBERS, GATE_NUMBERS, STORED_NUMBERS = Numbers(TICK), Numbers(GATE), Numbers(STORED)
+TICK_NUMBERS, GATE_NUMBERS, STORED_NUMBERS = (
+    NamedNumbersCodec(TICK),
+    NamedNumbersCodec(GATE),
+    NamedNumbersCodec(STORED),
+)
 _F8 = np.dtype("<f8")
 _KEPT_NAMES = 64
 _names: dict[tuple[str, ...], bytes] = {}
@@ -258,9 +263,9 @@ def encode_event(kind: str, values: dict[str, Any]) -> bytes:
 
 
 def decode_event(data: bytes) -> dict[str, Any]:
-    """Return the values, by name, in a serialised message on a change of state.
+    """Return the values, by name, that a serialised message on a change of state holds.
 
-    It is the reverse of `encode_event`: the value under "event" is the kind of change.
+    It is the reverse of `encode_event`: under the name "event" is the kind of the change.
 
     Raises:
         BagError: The data is not such a message.

@@ -102,7 +102,7 @@ def _list_files(path: Path) -> list[Path]:
             open_regular_file(path).close()
             return [path]
         files = _list_files_in_metadata(path) or sorted(
-            (one for one in path.iterdir() if one.suffix in _SUFFIXES), key=_make_sort_key
+            (one for one in path.iterdir() if one.suffix in _SUFFIXES), key=_make_file_sort_key
         )
         for file in files:
             open_regular_file(file).close()
@@ -117,7 +117,7 @@ def _list_files(path: Path) -> list[Path]:
     return files
 
 
-def _make_sort_key(path: Path) -> tuple[int, str]:
+def _make_file_sort_key(path: Path) -> tuple[int, str]:
     """Return the key by which a bag's files are sorted: number, then name.
 
     The number is that behind the last underscore of the file's name, or -1 without one.

@@ -98,7 +98,7 @@ the object that writes them."""
 
 
 class _Batch(NamedTuple):
-    """Successive notes that are put into the black box together and dropped from it together.
+    """Successive notes that enter the black box together, and are dropped from it together.
 
     The black box is the memory of what happened in the last seconds. A note is a tuple that
     describes one message, tick, command or change of state.
@@ -241,7 +241,7 @@ class NodeRecorder:
         from an_control.record.writer import BagFolder, Writer
 
         def make_file_head() -> FileHead:
-            """Return the content to write at the start of a new file; none for the first file."""
+            """Return the content to write at the start of a file; there is none in the first."""
             first, self._begun = not self._begun, True
             return FileHead((), {}) if first else self._make_file_head()
 
@@ -280,9 +280,13 @@ class NodeRecorder:
         self.record_event("wiring", file=controller.wiring.file, text=text)
 
     def set_source_numbers(self, wiring: Wiring) -> None:
-        """Use the order of the sources (topic subscriptions) in this wiring as their numbers.
+        """Give each source (topic subscription) a number, in the order of the wiring.
 
-        All later records refer to a source by this number: its index in the wiring plus one.
+        All later records refer to a source by its number, which is its index in the wiring plus
+        one.
+
+        Args:
+            wiring: The wiring that is used from now on.
         """
         self._sources = {one.name: place for place, one in enumerate(wiring.sources, 1)}
 
@@ -332,7 +336,7 @@ class NodeRecorder:
         self._numbers[topic] = self._count
         self._notes.append((_MESSAGE, topic, type_, message, place, arrival_ns, now_ns))
         if len(self._notes) > MAX_NOTES:
-            self.flush(now=True)
+            self.flush(even_if_few=True)
 
     def record_delivery_to_source(self, topic: str, source: str, now_ns: int) -> None:
         """Record that one more source (topic subscription) has received a topic's newest message.
@@ -356,13 +360,13 @@ class NodeRecorder:
             back = self._count - self._numbers[topic]
             self._notes.append((_NUMBERS, STORE, (source_number, back), now_ns))
 
-    def record_tick(self, now_ns: int, stamp_ns: int | None, *, sends: bool) -> None:
+    def record_tick(self, now_ns: int, stamp_ns: int | None, *, sends_command: bool) -> None:
         """Record that the policy has made a step. Call it before the tick's command is sent.
 
         Args:
             now_ns: Time of the tick in ns, of the node's clock.
             stamp_ns: In lockstep the simulated time of the tick in ns, else None.
-            sends: Whether the node sends the command of this tick.
+            sends_command: Whether the node sends the command of this tick.
         """
         controller, self._ticks, self._tick_ns = self._controller, self._ticks + 1, now_ns
         newest = controller.acting.newest_model
@@ -378,7 +382,7 @@ class NodeRecorder:
             self._ticks,
             now_ns,
             NONE if stamp_ns is None else stamp_ns,
-            int(sends),
+            int(sends_command),
             controller.seen,
             int(controller.stepped),
             controller.repeats,
@@ -392,9 +396,9 @@ class NodeRecorder:
         sent_ns: int,
         stamp_ns: int | None,
         values: np.ndarray,
-        number: int | None,
+        newest_number: int | None,
     ) -> None:
-        """Record a command that was sent, and how the gate has changed it.
+        """Record a command that was sent, and what the gate has changed in it.
 
         The caller must hold the lock that allows one command at a time.
 
@@ -403,10 +407,11 @@ class NodeRecorder:
             decided_ns: Time at which it was computed in ns, of the node's clock; None in lockstep,
                 and if it is not the policy's command.
             sent_ns: Time at which it was sent in ns, of the node's clock.
-            stamp_ns: In lockstep the simulated time that it answers in ns, else None.
+            stamp_ns: In lockstep the simulated time in ns of the step that the command answers,
+                else None.
             values: The command (A,) in physical units.
-            number: Number of the command among those that became the newest command
-                (`LastCommand`); None if it did not become the newest one.
+            newest_number: Number that `LastCommand` has given the command as the newest one; None
+                if `LastCommand` did not store it.
         """
         gate = self._controller.gate
         counts = tuple(gate.counts.__dict__.values())
@@ -419,7 +424,7 @@ class NodeRecorder:
             NONE if decided_ns is None else decided_ns,
             sent_ns,
             NONE if stamp_ns is None else stamp_ns,
-            NONE if number is None else number,
+            NONE if newest_number is None else newest_number,
             *changed,
             round(gate.authority * 1e6),
         )
@@ -473,15 +478,16 @@ class NodeRecorder:
         if model is not None and model.content is not None:
             self._notes.append((_ATTACHMENT, f"model:{model.sha256}", model.content, now_ns))
 
-    def flush(self, *, now: bool = False) -> None:
+    def flush(self, *, even_if_few: bool = False) -> None:
         """Pass the queued notes to the writer or the black box, if enough ticks have been recorded.
 
         If another thread is flushing, this call returns at once.
 
         Args:
-            now: Whether to pass the notes even if only few ticks have been recorded.
+            even_if_few: Whether to pass the notes also if only few ticks have been recorded since
+                the previous flush.
         """
-        if not now and self._ticks - self._flushed_tick < self._flush_ticks:
+        if not even_if_few and self._ticks - self._flushed_tick < self._flush_ticks:
             return
         if not self._flushing.acquire(blocking=False):
             return
@@ -504,7 +510,7 @@ class NodeRecorder:
             note = notes.popleft()
             entry = self._make_bag_entry(note)
             if note[0] == _EVENT:
-                self._update_events_in_force(note)
+                self._update_events_still_in_force(note)
             size += len(entry.data) + OVERHEAD_BYTES
             entries.append(entry)
         self._writer.enqueue(entries, size)
@@ -512,7 +518,7 @@ class NodeRecorder:
     def _move_notes_to_black_box(self) -> None:
         """Move all queued notes into the black box, and drop its oldest notes.
 
-        So many are dropped that the black box exceeds neither its duration nor its memory.
+        Notes are dropped until the black box exceeds neither its duration nor its memory limit.
         """
         box = self._box
         while self._notes:
@@ -524,7 +530,7 @@ class NodeRecorder:
             batch = box.popleft()
             self._box_bytes -= batch.bytes
             for note in batch.events:
-                self._update_events_in_force(note)
+                self._update_events_still_in_force(note)
 
     def _pop_oldest_batch(self) -> _Batch:
         """Remove the oldest notes from the queue, and return them as a batch for the black box.
@@ -550,7 +556,7 @@ class NodeRecorder:
                 note = (_FLAT, topic, type_, flat, place, arrival_ns, now_ns)
             elif kind in (_EVENT, _ATTACHMENT):
                 if note[-1] is None:
-                    note = (*note[:-1], self._find_next_note_time_ns())
+                    note = (*note[:-1], self._find_time_of_next_note_ns())
                 size += len(note[2] if kind == _ATTACHMENT else str(note[2]))
                 if kind == _EVENT:
                     events.append(note)
@@ -566,10 +572,10 @@ class NodeRecorder:
     def _make_flattener_for_type(
         self, type_: str, cls: Any
     ) -> Callable[[Any], FlatMessage | bytes]:
-        """Return a function that converts a message of a type to what the black box stores of it.
+        """Return a function that converts messages of a type for storage in the black box.
 
-        That is a `FlatMessage` (a tuple of plain values), or the serialised message if the type has
-        fields that a `FlatMessage` cannot hold.
+        It converts a message to a `FlatMessage` (a tuple of plain values), or serialises it if the
+        type has fields that a `FlatMessage` cannot hold.
 
         Args:
             type_: The message type.
@@ -583,7 +589,7 @@ class NodeRecorder:
         self._flatteners[type_] = found
         return found
 
-    def _find_next_note_time_ns(self) -> int:
+    def _find_time_of_next_note_ns(self) -> int:
         """Return the time in ns of the oldest queued note with a time, on the node's clock.
 
         If no note has a time, the result is the time of the last tick, or the present time if there
@@ -592,13 +598,14 @@ class NodeRecorder:
         following = (note[-1] for note in list(self._notes) if note[-1] is not None)
         return next(following, self._tick_ns or time.time_ns() - self._offset_ns)
 
-    def _update_events_in_force(self, note: Note) -> None:
-        """Update, after an event, the events that are repeated at the start of each new file.
+    def _update_events_still_in_force(self, note: Note) -> None:
+        """Update which events are repeated at the start of each new file, after one more event.
 
-        They are those still in force: a later one of the same kind replaces an earlier one.
+        They are the events whose effect still holds. A later event of a kind replaces an earlier
+        one of this kind, and "deactivate" ends the effect of "activate".
 
         Args:
-            note: The note of the event.
+            note: The note of the new event.
         """
         _, kind, values, _ = note
         event = {"event": kind, **values}
@@ -664,11 +671,12 @@ class NodeRecorder:
             name, data = EVENTS, encode_event(note[1], note[2])
         return BagEntry(self._topics[name], TYPES[name], log_ns, log_ns, 0, data)
 
-    def request_black_box(self, reason: str) -> str:
-        """Ask the black box's thread to write it to disk, because the robot stopped unexpectedly.
+    def request_black_box_and_describe_place(self, reason: str) -> str:
+        """Ask for the black box to be written to disk, because the robot stopped unexpectedly.
 
-        The call may come from any thread, also from the watchdog's, and does not wait. If the node
-        writes a recording, there is no black box, and the stop is only recorded.
+        Another thread writes it. The call may come from any thread, also from the watchdog's, and
+        does not wait. If the node writes a recording, there is no black box, and the stop is only
+        recorded.
 
         Args:
             reason: Why the robot stopped.
@@ -691,9 +699,9 @@ class NodeRecorder:
         return f"; the last {self._options.black_box_s:g} s are in {box[0]}"
 
     def _write_requested_black_boxes(self) -> None:
-        """Wait for requests of `request_black_box`, and write the black box for each, until closed.
+        """Write the black box to disk whenever it was requested, until the recorder is closed.
 
-        It is run by the black box's thread.
+        The black box's thread runs this. `request_black_box_and_describe_place` makes the requests.
         """
         while (path := self._boxes.get()) is not None:
             self._write_black_box(path)
@@ -724,14 +732,19 @@ class NodeRecorder:
             self._log(f"the black box could not be written: {error}")
 
     def _log_failure(self, reason: str) -> None:
-        """Log that recording has stopped because of an error, for the given reason."""
+        """Log that recording has stopped because of an error.
+
+        Args:
+            reason: Description of the error.
+        """
         self._log(f"recording has ended: {reason}")
 
-    def get_status(self) -> tuple[str, bool, dict[str, Any]]:
+    def get_text_health_and_figures(self) -> tuple[str, bool, dict[str, Any]]:
         """Return the state of recording for the diagnostics.
 
         Returns:
-            A description in words; whether recording works as requested; and figures by name.
+            A tuple of three: a description of the state in words; whether recording works as
+            requested; and figures by name.
         """
         writer = self._writer
         if writer is None:
@@ -756,7 +769,7 @@ class NodeRecorder:
     def close(self) -> None:
         """Write the remaining messages, and stop recording and writing black boxes."""
         self._save_now.set()
-        self.flush(now=True)
+        self.flush(even_if_few=True)
         if self._writer is not None:
             self._writer.close()
         if self._box_thread is not None:
@@ -782,16 +795,16 @@ def _collect_package_versions() -> dict[str, str]:
     return found
 
 
-def _find_unused_folder_path(parent: Path, name: str) -> Path:
+def _find_unused_folder_path(parent: Path, node_name: str) -> Path:
     """Return a path for a new folder, named after a node and the time of day.
 
     The folder does not exist yet, and is not created here.
 
     Args:
         parent: Folder in which the new folder is to lie.
-        name: Full name of the node.
+        node_name: Full name of the node.
     """
-    word = name.strip("/").replace("/", "_")
+    word = node_name.strip("/").replace("/", "_")
     stem = f"{word}_{time.strftime('%Y%m%d_%H%M%S')}"
     number = 0
     while (path := parent / (f"{stem}_{number}" if number else stem)).exists():
@@ -799,23 +812,23 @@ def _find_unused_folder_path(parent: Path, name: str) -> Path:
     return path
 
 
-def _make_unique_folder_name(name: str) -> str:
+def _make_unique_folder_name(node_name: str) -> str:
     """Return a folder name made of a node's name, the time of day and the process id.
 
     Unlike `_find_unused_folder_path`, it does not look at the disk.
 
     Args:
-        name: Full name of the node.
+        node_name: Full name of the node.
     """
-    word, now_s = name.strip("/").replace("/", "_"), time.time()
+    word, now_s = node_name.strip("/").replace("/", "_"), time.time()
     when = time.strftime("%Y%m%d_%H%M%S", time.localtime(now_s))
     return f"{word}_{when}_{int(now_s * 1e3) % 1000:03d}_{os.getpid()}"
 
 
 def _delete_oldest_black_boxes(folder: Path) -> None:
-    """Delete the oldest black boxes in a folder, to leave room for one more.
+    """Delete the oldest black boxes in a folder, so that one more can be added.
 
-    With it there are at most `MAX_BOXES` (10).
+    With the additional one there are at most `MAX_BOXES` (10).
 
     Args:
         folder: Folder that has one folder for each black box.

@@ -81,7 +81,7 @@ class ReplayedCommand:
     readings: Readings | None
 
     @property
-    def equals_recorded_command(self) -> bool:
+    def is_equal_to_recorded_command(self) -> bool:
         """Whether the replayed command equals the recorded one to the last bit."""
         return self.recorded.tobytes() == self.replayed.tobytes()
 
@@ -115,7 +115,7 @@ class ReplaySummary:
     notes: list[str] = field(default_factory=list)
 
     @property
-    def recorded_s(self) -> float:
+    def recorded_duration_s(self) -> float:
         """Duration of the recording in seconds."""
         return (self.end_ns - self.begin_ns) / 1e9
 
@@ -155,7 +155,8 @@ class SessionReplay:
 
     Args:
         bag: The recording.
-        deserialize: Function that makes a ROS message of its bytes, as `rclpy.serialization` does.
+        deserialize: Function that makes a ROS message from its bytes and its class, as that of
+            `rclpy.serialization` does.
         model: Path of a model file to use instead of the recorded ones.
         wiring: Path of a wiring file to use instead of the recorded one.
 
@@ -261,7 +262,7 @@ class SessionReplay:
         elif self.controller is None:
             return None
         elif name == "message":
-            self._store_message(entry)
+            self._replay_received_message(entry)
         elif name == TICK_TOPIC:
             self._extend_recorded_period(entry.log_ns)
             self._repeat_tick(TICK_NUMBERS.decode_numbers(entry.data))
@@ -293,7 +294,7 @@ class SessionReplay:
         return self._node
 
     def get_newest_messages(self) -> dict[str, Any]:
-        """Return, by topic, the newest of the messages that have been replayed so far."""
+        """Return the newest message of each topic that has been replayed so far, by topic."""
         return {topic: held[1] for topic, held in self._newest.items()}
 
     def _save_model_file(self, entry: BagEntry) -> None:
@@ -328,11 +329,11 @@ class SessionReplay:
     def _replay_event(self, event: dict[str, Any], *, repeated: bool) -> None:
         """Count a recorded change of state and apply it to the controller.
 
-        A change that only repeats an earlier one at the start of a file is not applied again.
+        At the start of a file, earlier changes are repeated. Such a change is not applied again.
 
         Args:
             event: Values of the change by name, with its kind as "event".
-            repeated: Whether the event is only repeated at the start of a file.
+            repeated: Whether the message only repeats an earlier change.
         """
         kind = event["event"]
         if repeated and self._session is not None and not self._head_only:
@@ -350,8 +351,8 @@ class SessionReplay:
 
         Args:
             event: Values of the event "session".
-            repeated: Whether the event is repeated at the start of a file, and earlier files are
-                missing.
+            repeated: Whether the event was read from the head of a later file, because the earlier
+                files are missing.
 
         Raises:
             BagError: The recording has another format.
@@ -431,7 +432,7 @@ class SessionReplay:
         self._recovery = None if settings["recovery"] < 0.0 else float(settings["recovery"])
         self.controller = Controller(
             str(wiring),
-            str(self._other_model or self._find_model_file(self._session["model"])),
+            str(self._other_model or self._find_recorded_model_file(self._session["model"])),
             self._engine,
             monitor=self._monitor,
             recovery=self._recovery,
@@ -443,8 +444,11 @@ class SessionReplay:
         self.summary.actuators = tuple(self.controller.wiring.command.names)
         self.summary.largest = np.zeros(len(self.summary.actuators))
 
-    def _find_model_file(self, path_and_hash: dict[str, Any]) -> Path:
-        """Return the path of a recorded model: the attached file, or the unchanged original.
+    def _find_recorded_model_file(self, path_and_hash: dict[str, Any]) -> Path:
+        """Return the path of a recorded model file.
+
+        It is the attached file if the recording has it, else the original file if that is
+        unchanged.
 
         Args:
             path_and_hash: A dict with the recorded "path" of the model file and its hash, "sha256".
@@ -463,7 +467,7 @@ class SessionReplay:
         )
 
     def _apply_rewiring(self, values: dict[str, Any]) -> None:
-        """Rewire the controller as the node was rewired: to other topics, sources or fields.
+        """Change topics, sources or fields of the controller's wiring, as in the recorded node.
 
         Args:
             values: New values by key, such as "sources.imu.topic".
@@ -491,13 +495,13 @@ class SessionReplay:
             self._add_note("corrections are not replayed, as --wiring is given")
 
     def _load_new_models(self) -> None:
-        """Load each recorded model that replaced the one before it since the previous tick."""
+        """Load the recorded models to which the node has switched since the previous tick."""
         assert self.controller is not None
         for event in self._swaps:
             if self._other_model is not None:
                 self._add_note("swaps of the model are not replayed, as --model is given")
                 continue
-            path = self._find_model_file(event)
+            path = self._find_recorded_model_file(event)
             policy = make_policy(
                 read_model(path), self._monitor, engine=self._engine, recovery=self._recovery
             )
@@ -506,7 +510,9 @@ class SessionReplay:
         self._swaps.clear()
 
     def _repeat_failed_tick(self, event: dict[str, Any]) -> None:
-        """Repeat a tick that failed in the node. Add a remark on whether it fails here as well.
+        """Repeat a tick that failed in the node.
+
+        A remark in the summary says whether the tick fails in the replay as well.
 
         Args:
             event: Values of the event "failed".
@@ -523,7 +529,7 @@ class SessionReplay:
 
     # Messages and ticks
 
-    def _store_message(self, entry: BagEntry) -> None:
+    def _replay_received_message(self, entry: BagEntry) -> None:
         """Deserialise a recorded message, and pass it to the source (subscription) that got it.
 
         If no source of the node received the message, it is only stored.
@@ -557,14 +563,15 @@ class SessionReplay:
         if entry.sequence:
             self._pass_message_to_source(entry.sequence, held)
 
-    def _pass_message_to_further_source(self, store_numbers: tuple[int, ...]) -> None:
-        """Pass a message that was replayed before to one more source that received it as well.
+    def _pass_message_to_further_source(self, source_and_messages_since: tuple[int, ...]) -> None:
+        """Pass an earlier message to one more source (subscribed topic), which received it as well.
 
         Args:
-            store_numbers: The two numbers of a message on the topic record/store: the index of the
-                source in the wiring plus one, and how many messages came after the one to pass.
+            source_and_messages_since: The two numbers of a message on the topic record/store: the
+                index of the source in the wiring plus one, and the number of messages recorded
+                since the message to pass.
         """
-        place, back = store_numbers
+        place, back = source_and_messages_since
         wanted = self._count - back
         for held in self._newest.values():
             if held[0] == wanted:
@@ -578,7 +585,8 @@ class SessionReplay:
         """Pass a recorded message to the source (subscribed topic) that received it in the node.
 
         If the session is replayed with another wiring, the source of the same name gets the
-        message. If there is no such source, all sources that read the same topic get it.
+        message. If the other wiring has no such source, all its sources that read the same topic
+        get it.
 
         Args:
             source_number: Index of the source in the recorded wiring plus one.
@@ -586,7 +594,8 @@ class SessionReplay:
                 stamp in ns or None, and its time of arrival in ns.
 
         Raises:
-            BagError: There is no such source, or it has another message type.
+            BagError: The recorded wiring has no source with this number, or a source in the other
+                wiring has another message type.
         """
         assert self.controller is not None and self._wiring is not None
         sources = self._wiring.sources
@@ -671,9 +680,11 @@ class SessionReplay:
         except BringUpError as error:
             self._add_note(str(error))
             replayed = np.full(len(self.summary.actuators), np.nan)
-        recorded = self._reorder_command(names, recorded)
+        recorded = self._reorder_command_to_wiring(names, recorded)
         if number != NONE:
-            values = recorded if self._has_exact_fields else self._round_to_field_types(recorded)
+            values = (
+                recorded if self._has_only_float64_fields else self._round_to_field_types(recorded)
+            )
             self._last.values_time_and_number = self._commands[number] = values, sent_ns, number
             self._commands.pop(number - KEPT_COMMANDS, None)
         self._extend_recorded_period(entry.log_ns)
@@ -697,7 +708,7 @@ class SessionReplay:
                 command; None in lockstep, and if the command is not the policy's.
 
         Returns:
-            The command; None if another node sent the recorded one.
+            The computed command; None if another node sent the recorded one.
         """
         controller = self.controller
         assert controller is not None
@@ -712,20 +723,20 @@ class SessionReplay:
         return controller.gate.reset_to_safe_command()
 
     @property
-    def _has_exact_fields(self) -> bool:
+    def _has_only_float64_fields(self) -> bool:
         """Whether all fields of command messages are float64, so that nothing is rounded."""
         assert self.controller is not None
-        return all(one.has_exact_fields for one in self.controller.messages)
+        return all(one.has_only_float64_fields for one in self.controller.messages)
 
     def _round_to_field_types(self, values: np.ndarray) -> np.ndarray:
-        """Return a command (A,) rounded as the types of its message fields round it."""
+        """Return a command (A,), rounded as it would be in the fields of its messages."""
         assert self.controller is not None
         command = self.controller.wiring.command
         for message, span in zip(self.controller.messages, command.message_slices, strict=True):
             message.fill(values[span], 0)
         return np.concatenate([one.read_values(one.message) for one in self.controller.messages])
 
-    def _reorder_command(self, names: tuple[str, ...], values: np.ndarray) -> np.ndarray:
+    def _reorder_command_to_wiring(self, names: tuple[str, ...], values: np.ndarray) -> np.ndarray:
         """Return a recorded command (A,) in the order of the wiring that is used for the replay.
 
         An actuator that was not recorded gets NaN.
@@ -744,7 +755,7 @@ class SessionReplay:
         """Add one replayed command to the figures in `summary`."""
         summary = self.summary
         summary.commands += 1
-        if command.equals_recorded_command:
+        if command.is_equal_to_recorded_command:
             return
         summary.different += 1
         summary.first = summary.first or command

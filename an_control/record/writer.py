@@ -97,9 +97,9 @@ class BagFolder:
             self._write_entry(entry)
 
     def flush(self) -> None:
-        """Pass written messages to the operating system, and sometimes write metadata.yaml anew.
+        """Pass written messages to the operating system.
 
-        The latter is done after `METADATA_S` (10) seconds.
+        If metadata.yaml is older than `METADATA_S` (10) seconds, it is written anew.
         """
         if not self._files:
             return
@@ -126,7 +126,7 @@ class BagFolder:
         """Complete the present file, and start a new one with the content from `make_head`.
 
         Args:
-            now_ns: Time of day in ns, at which the file starts.
+            now_ns: Time of day in ns, which becomes the start of the new file.
         """
         if self._files:
             self._end_file()
@@ -157,7 +157,7 @@ class BagFolder:
         key = entry.topic, entry.type
         channel = self._channels.get(key)
         if channel is None:
-            channel = self._channels[key] = self._register_topic(*key)
+            channel = self._channels[key] = self._register_topic_and_get_number(*key)
         self._mcap.add_message(channel, entry.log_ns, entry.data, entry.publish_ns, entry.sequence)
         file = self._files[-1]
         file.end_ns = max(file.end_ns, entry.log_ns)
@@ -175,7 +175,7 @@ class BagFolder:
         """
         self._mcap.add_attachment(now_ns, now_ns, name, "application/octet-stream", content)
 
-    def _register_topic(self, topic: str, type_: str) -> int:
+    def _register_topic_and_get_number(self, topic: str, type_: str) -> int:
         """Declare a topic and its message type in the present file; return the topic's number."""
         if type_ not in self._schemas:
             text = format_message_definition(type_).encode()
@@ -224,7 +224,7 @@ class BagFolder:
         about = {
             "version": METADATA_VERSION,
             "storage_identifier": "mcap",
-            **_format_time_span(begin_ns, end_ns),
+            **_make_time_span_entries(begin_ns, end_ns),
             "message_count": counts.total(),
             "topics_with_message_count": topics,
             "compression_format": "",
@@ -233,7 +233,7 @@ class BagFolder:
             "files": [
                 {
                     "path": one.path.name,
-                    **_format_time_span(one.begin_ns, one.end_ns),
+                    **_make_time_span_entries(one.begin_ns, one.end_ns),
                     "message_count": one.counts.total(),
                 }
                 for one in self._files
@@ -243,7 +243,7 @@ class BagFolder:
         write_file(self.folder / METADATA, text)
 
 
-def _format_time_span(begin_ns: int, end_ns: int) -> dict[str, Any]:
+def _make_time_span_entries(begin_ns: int, end_ns: int) -> dict[str, Any]:
     """Return the entries "duration" and "starting_time" of metadata.yaml for a time span.
 
     Args:
@@ -257,7 +257,7 @@ def _format_time_span(begin_ns: int, end_ns: int) -> dict[str, Any]:
 
 
 class Writer:
-    """Thread that writes a recording, from a queue of messages.
+    """Thread that writes the messages of a recording, which other threads put into its queue.
 
     Args:
         make_folder: Function that creates the recording's folder; called on the thread.
@@ -294,40 +294,40 @@ class Writer:
         """Size in bytes of the messages that wait to be written."""
         return self._waiting_bytes
 
-    def enqueue(self, entries: Sequence[BagEntry], size: int) -> None:
-        """Add messages to the queue of those to write; any thread may call it, and none waits.
+    def enqueue(self, entries: Sequence[BagEntry], size_bytes: int) -> None:
+        """Add messages to the queue of those to write.
 
-        If more than `MAX_WAITING_BYTES` (64 MiB) would be queued, recording stops with an error,
-        because the disk is too slow.
+        Any thread may call it, and the call does not wait. If more than `MAX_WAITING_BYTES` (64
+        MiB) would be queued, the disk is too slow, and recording stops with an error.
 
         Args:
             entries: The messages.
-            size: Their total size in bytes.
+            size_bytes: Their total size in bytes.
         """
         if self.stopped or not entries:
             return
-        if self._waiting_bytes + size > MAX_WAITING_BYTES:
+        if self._waiting_bytes + size_bytes > MAX_WAITING_BYTES:
             self._stop_with_error(
                 f"the disk is too slow: {self._waiting_bytes / 2**20:.0f} MiB wait to be written"
             )
             return
         with self._lock:
             self._waiting.append(entries)
-            self._waiting_bytes += size
+            self._waiting_bytes += size_bytes
         now_s = time.monotonic()
         if now_s - self._woken_s > WAKE_S:
             self._woken_s = now_s
             self._wake.set()
 
-    def close(self, limit_s: float = CLOSE_S) -> None:
+    def close(self, max_wait_s: float = CLOSE_S) -> None:
         """Write the queued messages and stop the thread.
 
         Args:
-            limit_s: Maximum time in seconds to wait until the thread has ended.
+            max_wait_s: Maximum time in seconds to wait until the thread has ended.
         """
         self._closing = True
         self._wake.set()
-        self._thread.join(limit_s)
+        self._thread.join(max_wait_s)
 
     def _stop_with_error(self, reason: str) -> None:
         """Stop recording because of an error with this reason, and discard the queued messages."""

@@ -291,7 +291,7 @@ class DiagnosticsReport:
         if self._recorder is None:
             missing = describe_missing_black_box(self._node)
             return self._make_status("recording", WARN if missing else OK, missing or "off", {})
-        text, fine, values = self._recorder.get_status()
+        text, fine, values = self._recorder.get_text_health_and_figures()
         return self._make_status("recording", OK if fine else WARN, text, values)
 
     def _make_wiring_status(self, sources: list[SourceStatus]) -> DiagnosticStatus:
@@ -604,7 +604,7 @@ class EventLog:
         Args:
             now_s: The time of the steady clock.
         """
-        self._controller.table.reset_notices()
+        self._controller.table.clear_notices_and_report_anew()
         self._throttle = Throttle()
         self._begin_s, self._patient_until_s = now_s, now_s + START_S
         self._waiting: dict[str, tuple[float, Notice]] = {}

@@ -377,7 +377,7 @@ class Inputs:
             describe_competing_publishers(nodes[pair.first], nodes[pair.second], channels)
             for pair in self._senders[topic].find_competing_publishers(self._now_ns())
             if {pair.first, pair.second} <= nodes.keys()
-            and (channels := self._table.find_ids_by_name(source, pair.names))
+            and (channels := self._table.find_ids_by_element_name(source, pair.names))
         ]
 
     def close(self) -> None:

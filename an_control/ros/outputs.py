@@ -94,7 +94,7 @@ class CommandOutput:
     ) -> None:
         self._node, self._messages, self._slices = node, tuple(messages), command.message_slices
         self._last, self._now_ns = last, now_ns
-        self._exact = all(one.has_exact_fields for one in self._messages)
+        self._exact = all(one.has_only_float64_fields for one in self._messages)
         self.lock = threading.Lock()
         """The lock that a thread holds while it computes and sends a command, so that the limit on
         the change between commands counts from the command that was really sent before."""

@@ -121,7 +121,7 @@ class LoopRecord:
         """
         self._noted = True
         if self.recorder is not None:
-            self.recorder.record_tick(*self._tick, sends=sends)
+            self.recorder.record_tick(*self._tick, sends_command=sends)
 
     def record_readings(self, readings: Readings) -> None:
         """Record the readings of the newest tick, and let the recorder write to disk."""
@@ -192,4 +192,6 @@ class LoopRecord:
         Returns:
             The end of a log line that says where the file is; "" if nothing is recorded.
         """
-        return "" if self.recorder is None else self.recorder.request_black_box(why)
+        return (
+            "" if self.recorder is None else self.recorder.request_black_box_and_describe_place(why)
+        )

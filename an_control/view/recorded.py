@@ -193,7 +193,7 @@ class RecordedFrames:
         Only one tick in each 20th of a second is stored, and fewer if they need too much memory.
         """
         at_s = self.length_s = max(self.length_s, self._compute_seconds_from_start(command.now_ns))
-        if not command.equals_recorded_command:
+        if not command.is_equal_to_recorded_command:
             away = np.abs(command.replayed - command.recorded)
             self._largest = max(self._largest, float(np.nan_to_num(away, nan=0.0).max()))
             if not self._differs:

@@ -68,7 +68,11 @@ class CameraReader(Reader):
         super().__init__(
             [(config.id.replace(ALL, label), config) for label in image.make_patch_labels()]
         )
-        self._gray = _decode_image if set(fields) >= _IMAGE else _decode_compressed_image
+        self._gray = (
+            _decode_image_to_gray_and_opacity
+            if set(fields) >= _IMAGE
+            else _decode_compressed_image_to_gray
+        )
         self._max_pause_ns = max_pause_ns
         self._hidden: NDArray[np.bool_] | None = None
         self.frames = np.zeros((image.stack, *image.size), np.uint8)
@@ -76,10 +80,13 @@ class CameraReader(Reader):
         end."""
         self.patches = cut_patches(self.frames, image.patch)
         """The N patches in the order of `ids`, as an array (N, stack, patch, patch) of pixels."""
-        self.reset()
+        self.discard_camera_frames()
 
-    def reset(self) -> None:
-        """Discard all frames for a new episode; the next image then starts a new stack."""
+    def discard_camera_frames(self) -> None:
+        """Discard all frames, because a new episode starts.
+
+        The next image then fills the whole stack.
+        """
         self._stamp_ns: int | None = None
 
     def copy_state_from(self, other: Reader) -> None:
@@ -88,7 +95,7 @@ class CameraReader(Reader):
             self.frames, self.patches = other.frames.copy(), other.patches.copy()
             self._stamp_ns, self._hidden = other._stamp_ns, other._hidden
 
-    def read(self, message: Any, row: Row) -> None:
+    def read_into_row(self, message: Any, row: Row) -> None:
         """Add the message's image to the stack of frames; mark in `row` which patches are visible.
 
         Args:
@@ -107,11 +114,13 @@ class CameraReader(Reader):
             row[self._hidden] = np.nan
 
     def _add_frame(self, message: Any, stamp_ns: int) -> None:
-        """Add a message's image to the stack of frames; after an error the next starts a new stack.
+        """Add a message's image to the stack of frames.
+
+        If that fails, the next image fills the whole stack.
 
         Args:
             message: An Image or CompressedImage.
-            stamp_ns: Stamp of the message; 0 if it has none.
+            stamp_ns: Stamp of the message in ns; 0 if it has none.
 
         Raises:
             ValueError: The image does not match the wiring, or is black.
@@ -130,19 +139,19 @@ class CameraReader(Reader):
             self.frames[:-1] = self.frames[1:]
             self.frames[-1] = gray
         self.patches = cut_patches(self.frames, self.image.patch)
-        self._update_hidden_patches(alpha)
+        self._update_which_patches_are_hidden(alpha)
         self._stamp_ns = stamp_ns
 
-    def _update_hidden_patches(self, alpha: Gray | None) -> None:
-        """Update which patches are hidden; start a new stack for each that is visible again.
+    def _update_which_patches_are_hidden(self, opacity: Gray | None) -> None:
+        """Store which patches are hidden; fill the stack of each patch that is visible again.
 
         Args:
-            alpha: Opacity of the image's pixels (H, W); a patch whose pixels all have opacity 0 is
-                hidden. None if the image has no opacity channel.
+            opacity: Opacity of the image's pixels (H, W), or None if the image has no opacity
+                channel. A patch is hidden if all its pixels have opacity 0.
         """
         before, self._hidden = self._hidden, None
-        if alpha is not None:
-            seen = cut_patches(_resize_picture(alpha, self.image.size)[None], self.image.patch)
+        if opacity is not None:
+            seen = cut_patches(_resize_picture(opacity, self.image.size)[None], self.image.patch)
             self._hidden = seen.reshape(len(seen), -1).max(axis=1) == 0
         if before is None:
             return
@@ -156,7 +165,7 @@ class CameraReader(Reader):
             self.patches = cut_patches(self.frames, part)
 
 
-def _decode_image(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
+def _decode_image_to_gray_and_opacity(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
     """Return the part of an Image that the wiring file selects, in gray, and its opacity.
 
     Args:
@@ -164,7 +173,8 @@ def _decode_image(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
         image: Image settings in the wiring file, of which `crop` selects the part.
 
     Returns:
-        A pair: the gray values (H, W), and the opacity (H, W) of the same pixels or None.
+        A pair: the gray values (H, W), and the opacity (H, W) of the same pixels, or None if the
+        image has no opacity.
 
     Raises:
         ValueError: The message's encoding, size or length is not allowed.
@@ -190,7 +200,7 @@ def _decode_image(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
     return gray, np.ascontiguousarray(picture[:, :, 3]) if depth == 4 else None
 
 
-def _decode_compressed_image(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
+def _decode_compressed_image_to_gray(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
     """Return the part of a CompressedImage that the wiring file selects, in gray.
 
     Args:
@@ -198,7 +208,7 @@ def _decode_compressed_image(message: Any, image: ImageConfig) -> tuple[Gray, Gr
         image: Image settings in the wiring file, of which `crop` selects the part.
 
     Returns:
-        A pair as from `_decode_image`: the gray values (H, W), and None, as there is no opacity.
+        A pair: the gray values (H, W), and None, which stands for an image without opacity.
 
     Raises:
         ValueError: The data is not an image of the size in the wiring file.

@@ -28,15 +28,18 @@ from an_control.wiring.readers import GrowingReader, Reader
 from an_control.wiring.source_feed import Feed
 
 
-class _Group(NamedTuple):
-    """A group of channels that share one weight equally; if it is None, each weighs 1.
+class _WeightGroup(NamedTuple):
+    """A group of channels that share one weight equally, or of which each has the weight 1.
 
     Attributes:
-        weight: The weight of all channels of the group together, or None.
+        weight: The weight of all channels of the group together; None if each channel has the
+            weight 1.
         places: Indices (n,) of the group's channels in the table.
-        feed: The source to which the group belongs, if the group is all channels of that source.
+        feed: The source to which the group belongs, if the group is all channels of that source;
+            else None.
         readers: The readers of a wildcard (`*`) if the group is the channels of the wildcard.
-        fixed: Number of channels of the group that no wildcard makes, if `feed` is None.
+        fixed: Number of the group's channels that do not come from a wildcard; not used if `feed`
+            is given.
     """
 
     weight: float | None
@@ -48,12 +51,12 @@ class _Group(NamedTuple):
     def count_expected_channels(self) -> int:
         """Return the number of channels of this group that should be present."""
         if self.feed is not None:
-            return self.feed.expected_count
-        return self.fixed + sum(reader.expected_count for reader in self.readers)
+            return self.feed.expected_channel_count
+        return self.fixed + sum(reader.expected_channel_count for reader in self.readers)
 
 
 class ChannelWeights:
-    """The weights of a table's channels, which decide what share of the channels is present.
+    """The weights of a table's channels, from which the share of present channels is computed.
 
     The weight of a source (subscribed topic) is shared by its channels. The weight of a channel
     entry with a `*` is shared by the array elements that the `*` stands for.
@@ -63,18 +66,19 @@ class ChannelWeights:
     """
 
     def __init__(self, feeds: Iterable[Feed]) -> None:
-        self._groups: list[_Group] = []
+        self._groups: list[_WeightGroup] = []
         for feed in feeds:
-            if feed.config.weight is not None or not _has_own_weights(feed):
+            if feed.config.weight is not None or not _has_channel_with_own_weight(feed):
                 places = np.arange(feed.place.start, feed.place.stop)
-                self._groups.append(_Group(feed.config.weight, places, feed, (), 0))
+                self._groups.append(_WeightGroup(feed.config.weight, places, feed, (), 0))
             else:
                 self._add_weight_groups(feed)
 
     def _add_weight_groups(self, feed: Feed) -> None:
-        """Add the weight groups of one source, in which single channel entries have weights.
+        """Add the weight groups of one source, of which single channel entries have weights.
 
-        Each entry with a weight or a `*` becomes a group, and all other entries together another.
+        Each channel entry with a weight or a `*` forms a group of its own. All other entries of the
+        source together form one more group.
         """
         places: dict[int, list[int]] = {}
         weights: dict[int, float | None] = {}
@@ -94,9 +98,11 @@ class ChannelWeights:
         for key, weight in weights.items():
             mine = tuple(readers.get(key, ()))
             fixed = len(places[key]) - sum(len(reader.ids) for reader in mine)
-            self._groups.append(_Group(weight, np.array(places[key], np.intp), None, mine, fixed))
+            self._groups.append(
+                _WeightGroup(weight, np.array(places[key], np.intp), None, mine, fixed)
+            )
 
-    def __call__(self, ok: NDArray[np.bool_]) -> tuple[float, float]:
+    def compute_valid_and_expected_weight(self, ok: NDArray[np.bool_]) -> tuple[float, float]:
         """Return a pair: the total weight of the valid channels, and of those that should be valid.
 
         Args:
@@ -115,11 +121,13 @@ class ChannelWeights:
 
 def has_weights(feeds: Iterable[Feed]) -> bool:
     """Return whether the wiring gives a weight to any of these sources or their channels."""
-    return any(feed.config.weight is not None or _has_own_weights(feed) for feed in feeds)
+    return any(
+        feed.config.weight is not None or _has_channel_with_own_weight(feed) for feed in feeds
+    )
 
 
-def _has_own_weights(feed: Feed) -> bool:
-    """Return whether the wiring gives a weight to any channel entry of a source by itself."""
+def _has_channel_with_own_weight(feed: Feed) -> bool:
+    """Return whether any channel entry of a source has a weight of its own in the wiring."""
     configs = [config for reader in feed.readers for config in reader.configs]
     wildcards = [reader.wildcard.config for reader in feed.growing if reader.wildcard]
     return any(config.weight is not None for config in [*configs, *wildcards])
@@ -176,7 +184,7 @@ class MeasuredPositions:
             self._readers.setdefault(measured.source, []).append(positions)
 
     @property
-    def sources(self) -> tuple[str, ...]:
+    def source_names(self) -> tuple[str, ...]:
         """Names of the sources (subscribed topics) that measure positions."""
         return tuple(self._readers)
 
@@ -195,7 +203,7 @@ class MeasuredPositions:
             message: The ROS message.
         """
         for positions in self._readers[source]:
-            self.values = positions.read(message, self.values)
+            self.values = positions.update_positions(message, self.values)
 
 
 def _insert_actuator_name(field: str, name: str) -> str:
@@ -211,30 +219,30 @@ class _PositionReader:
         readers: The readers of the single numbers in a message. Their channels have the names of
             the actuators as ids.
         names: The lists of element names in a message by which `readers` find their elements.
-        places: A mapping from an actuator's name to its index in the command.
+        command_indices: A mapping from an actuator's name to its index in the command.
     """
 
     def __init__(
-        self, readers: list[Reader], names: list[MessageNames], places: Mapping[str, int]
+        self, readers: list[Reader], names: list[MessageNames], command_indices: Mapping[str, int]
     ) -> None:
         self._readers, self._names = readers, names
         found = [name for reader in readers for name in reader.ids]
-        self._places = np.array([places[name] for name in found], np.intp)
+        self._places = np.array([command_indices[name] for name in found], np.intp)
         self._row = np.full(len(found), np.nan)
 
-    def read(self, message: Any, positions: NDArray[np.float64]) -> NDArray[np.float64]:
+    def update_positions(self, message: Any, positions: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the positions (A,) of all actuators, updated with those that a message has.
 
         Args:
             message: The ROS message of the source.
-            positions: The newest known position (A,) of each actuator, which is not changed.
+            positions: The newest known position (A,) of each actuator; this array is not changed.
         """
         start = 0
         try:
             for names in self._names:
-                names.set_names_from_message(message)
+                names.set_names_and_get_list_number(message)
             for reader in self._readers:
-                reader.read(message, self._row[start : start + len(reader.ids)])
+                reader.read_into_row(message, self._row[start : start + len(reader.ids)])
                 start += len(reader.ids)
         except Exception:  # the feed reports why the message cannot be read
             return positions
@@ -278,15 +286,15 @@ class Readings(NamedTuple):
         there, of = self.weights or (len(self.ids), self.expected)
         return there / of if of else 1.0
 
-    def has_min_share(self, share: float) -> bool:
+    def has_min_present_share(self, min_share: float) -> bool:
         """Return whether enough channels are present: at least one, and at least a given share.
 
         Args:
-            share: The share (0..1) of the expected channels that must be present, by weight if the
-                wiring has weights.
+            min_share: The share (0..1) of the expected channels that must be present, by weight if
+                the wiring has weights.
         """
         there, of = self.weights or (len(self.ids), self.expected)
-        return bool(self.ids) and there >= (share - _ROUNDING) * of
+        return bool(self.ids) and there >= (min_share - _ROUNDING) * of
 
 
 _FLOAT32 = float(np.finfo(np.float32).max)
@@ -312,18 +320,18 @@ class Conversion:
         self.raw = np.full(len(self.ids), np.nan)
         """(N,) numbers as in the messages. `Feed` objects write into it."""
         self.values = np.empty(len(self.ids))
-        """(N,) readings from the newest call of `convert_raw_numbers`."""
+        """(N,) readings from the newest call of `convert_raw_numbers_and_find_valid`."""
         self.numbers = self.raw
-        """(N,) numbers from the newest call of `convert_raw_numbers`, after functions of angles and
+        """(N,) numbers from the newest call of `convert_raw_numbers_and_find_valid`, after functions of angles and
         before scale, offset and clip."""
-        self._curves = _find_angle_functions(configs)
+        self._curves = _find_angle_functions_and_channels(configs)
         self._scale = np.array([config.scale for config in configs])
         self._offset = np.array([config.offset for config in configs])
         self._low, self._high = np.array(clips).reshape(-1, 2).T.copy()
         self._bound = np.where(np.isfinite(self._low), np.finfo(np.float64).max, _FLOAT32)
         self._present: dict[bytes, tuple[str, ...]] = {}
 
-    def convert_raw_numbers(self) -> NDArray[np.bool_]:
+    def convert_raw_numbers_and_find_valid(self) -> NDArray[np.bool_]:
         """Convert the numbers in `raw` to readings in `values`; return which are valid, as (N,).
 
         Where the wiring says so, angles are brought into -pi..pi or turned into sines or cosines.
@@ -412,7 +420,7 @@ class ChannelTable:
         )
         stop = 0
         for feed in feeds:
-            stop = feed.assign_array_part(stop, self._conversion.raw)
+            stop = feed.assign_array_part_and_get_end(stop, self._conversion.raw)
         self._weights = ChannelWeights(feeds) if has_weights(feeds) else None
 
     def store_message(
@@ -420,8 +428,8 @@ class ChannelTable:
     ) -> None:
         """Store a source's newest message, without reading its content.
 
-        A message with the time stamp of the previous message counts as equally old. So a source
-        that repeats one message for ever becomes stale.
+        If the message has the time stamp of the previous message, it counts as equally old. So a
+        source that repeats one message for ever becomes stale.
 
         Args:
             source: Name of the source.
@@ -448,19 +456,19 @@ class ChannelTable:
         """
         feeds, lockstep = tuple(self._feeds.values()), stamp_ns is not None
         with np.errstate(over="ignore", invalid="ignore"):
-            if any([feed.received.unread and feed.add_new_channels(lockstep) for feed in feeds]):
+            if any([feed.received.unread and feed.add_channels_if_new(lockstep) for feed in feeds]):
                 self._assign_channel_indices(self)
                 self._missing.add_notices_of_new_channels()
             if self.measured is not None:
-                for source in self.measured.sources:
+                for source in self.measured.source_names:
                     for message, _, _ in self._feeds[source].received.unread:
                         self.measured.update_from_message(source, message)
             for feed in feeds:
-                feed.write_numbers(lockstep)
-            ok = self._conversion.convert_raw_numbers()
+                feed.write_numbers_of_unread_messages(lockstep)
+            ok = self._conversion.convert_raw_numbers_and_find_valid()
         new_ns = [feed.received.arrival_ns for feed in feeds if feed.received.new]
-        fresh = [feed.mark_stale_channels_missing(ok, now_ns, stamp_ns) for feed in feeds]
-        pattern = self._missing.add_notices_of_changes(ok, fresh, now_ns, stamp_ns)
+        fresh = [feed.mark_stale_channels_and_tell_if_fresh(ok, now_ns, stamp_ns) for feed in feeds]
+        pattern = self._missing.add_notices_and_get_ok_bytes(ok, fresh, now_ns, stamp_ns)
         ids = self._conversion.select_present_ids(pattern, ok)
         if self.cameras:
             values = np.concatenate([camera.patches for camera in self.cameras])[ok]
@@ -469,17 +477,19 @@ class ChannelTable:
         else:
             values = self._conversion.values[ok].astype(np.float32)
         since_ns = min(new_ns) if new_ns else max([feed.received.arrival_ns for feed in feeds])
-        weights = None if self._weights is None else self._weights(ok)
+        weights = (
+            None if self._weights is None else self._weights.compute_valid_and_expected_weight(ok)
+        )
         return Readings(
-            values, ids, max(self.expected_count, len(ids)), bool(new_ns), since_ns, weights
+            values, ids, max(self.expected_channel_count, len(ids)), bool(new_ns), since_ns, weights
         )
 
     def make_rewired_table(self, wiring: Wiring) -> ChannelTable:
         """Return a new table for another wiring, with a copy of the messages stored in this table.
 
         A source with an unchanged message type gets its messages, even if it reads another topic
-        now. They are used until a message comes from the new topic, or until they are too old or,
-        in lockstep, of an earlier step. This table is not changed.
+        now. The new table uses them until a message comes from the new topic, or until they are too
+        old (in lockstep: until the next step). This table is not changed.
 
         Args:
             wiring: The wiring of the new table.
@@ -519,51 +529,55 @@ class ChannelTable:
         }
 
     @property
-    def expected_count(self) -> int:
+    def expected_channel_count(self) -> int:
         """Number of channels that should be present."""
-        return sum([feed.expected_count for feed in self._feeds.values()])
+        return sum([feed.expected_channel_count for feed in self._feeds.values()])
 
     def stop_expecting_absent_channels(self) -> None:
-        """Stop expecting channels of entries with a `*` that have been missing for long.
+        """Stop expecting channels of entries with a `*` that have been missing for a long time.
 
-        They then no longer count as missing. Long means longer than the channel's maximum age (1 s
-        if it has none) plus 1 s.
+        They then no longer count as missing. A long time is more than the channel's maximum age (1
+        s if it has none) plus 1 s.
         """
         for feed in self._feeds.values():
             for reader in feed.growing:
                 reader.stop_expecting_absent_channels()
 
-    def reset(self) -> None:
-        """Discard all earlier camera frames, because a new episode starts."""
+    def discard_camera_frames(self) -> None:
+        """Discard the camera frames of earlier messages, because a new episode starts."""
         for feed in self._feeds.values():
-            feed.reset()
+            feed.discard_camera_frames()
 
-    def find_ids_by_name(self, source: str, names: Collection[str]) -> list[str]:
+    def find_ids_by_element_name(self, source: str, element_names: Collection[str]) -> list[str]:
         """Return the ids of a source's channels that read array elements with certain names.
+
+        A channel that does not find its number by an element's name is always among them.
 
         Args:
             source: Name of the source (subscribed topic).
-            names: Names of array elements in the messages. If there are none, all channels of the
-                source are returned. Channels that do not find their number by an element's name are
-                always returned.
+            element_names: Names of array elements in the messages. If it is empty, all channels of
+                the source are returned.
         """
         readers = self._feeds[source].readers
-        return [id_ for reader in readers for id_ in reader.find_ids_by_name(names)]
+        return [id_ for reader in readers for id_ in reader.find_ids_by_element_name(element_names)]
 
     def list_missing_sources(self) -> list[str]:
         """Return the names of the required sources without a usable message at the newest read."""
         return self._missing.list_missing_sources()
 
     def explain_missing_channels(self, now_ns: int) -> dict[str, list[str]]:
-        """Return why channels were missing at the newest read: a mapping from reason to their ids.
+        """Return the ids of the channels that were missing at the newest read, by reason.
 
         Args:
             now_ns: Present time in ns, on the clock of the arrival times.
+
+        Returns:
+            A mapping from the text of a reason to the ids of the channels that it concerns.
         """
         return self._missing.explain_missing_channels(now_ns)
 
     def explain_lateness(self, source: str, now_ns: int) -> str:
-        """Return why a source's newest message is too old, as text. It is meant for real time.
+        """Return text on why a source's newest message is too old; not for lockstep.
 
         Args:
             source: Name of the source (subscribed topic).
@@ -586,9 +600,9 @@ class ChannelTable:
         """
         return self._missing.pop_notices()
 
-    def reset_notices(self) -> None:
-        """Clear all notices; the next read then adds one for everything that is missing by then."""
-        self._missing.reset_notices()
+    def clear_notices_and_report_anew(self) -> None:
+        """Clear all notices; the next read then adds notices of all that is missing."""
+        self._missing.clear_notices_and_report_anew()
 
 
 def _wrap_angles(angles: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -603,7 +617,9 @@ _CURVES: dict[str, Curve] = {"wrap": _wrap_angles, "sin": np.sin, "cos": np.cos}
 the scale."""
 
 
-def _find_angle_functions(configs: Sequence[ChannelConfig]) -> list[tuple[Curve, NDArray[np.intp]]]:
+def _find_angle_functions_and_channels(
+    configs: Sequence[ChannelConfig],
+) -> list[tuple[Curve, NDArray[np.intp]]]:
     """Find which channels are angles to be wrapped to -pi..pi or turned into a sine or cosine.
 
     Args:

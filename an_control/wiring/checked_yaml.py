@@ -266,28 +266,28 @@ class Entry:
     def __init__(self, file: str, key: str, value: object) -> None:
         self.file, self.key, self.value = file, key, value
 
-    def make_error(self, allowed: str) -> WiringError:
+    def make_error(self, allowed_text: str) -> WiringError:
         """Return the WiringError that says that this value is not allowed.
 
         Args:
-            allowed: Description of what is allowed instead.
+            allowed_text: Description of what is allowed instead.
         """
         empty = self.value is None and not self.key
         return WiringError(
-            self.file, self.key, Description("an empty file") if empty else self.value, allowed
+            self.file, self.key, Description("an empty file") if empty else self.value, allowed_text
         )
 
-    def iterate_items(self, allowed: str) -> Iterator[tuple[str, Entry]]:
+    def iterate_items(self, allowed_text: str) -> Iterator[tuple[str, Entry]]:
         """Yield key and value (as an `Entry`) of each item of the mapping that this entry holds.
 
         Args:
-            allowed: Description of what is allowed, for the error.
+            allowed_text: Description of what is allowed, for the error.
 
         Raises:
             WiringError: The value is not a mapping, or is an empty one.
         """
         if not isinstance(self.value, dict) or not self.value:
-            raise self.make_error(allowed)
+            raise self.make_error(allowed_text)
         for name, value in self.value.items():
             yield name, Entry(self.file, join_keys(self.key, name), value)
 
@@ -304,8 +304,8 @@ class Entry:
         Args:
             required: Keys that must be there.
             optional: Further keys that may be there.
-            renamed: A mapping from each dotted key that an earlier version of the format had to
-                text on what replaced it, for the error.
+            renamed: For each dotted key that only an earlier version of the format had, text for
+                the error that says what has replaced the key.
 
         Raises:
             WiringError: A required key is missing, or a key is unknown.
@@ -331,11 +331,13 @@ class Entry:
                 )
         return found
 
-    def read_number(self, allowed: str, low: float = -math.inf, high: float = math.inf) -> float:
+    def read_number(
+        self, allowed_text: str, low: float = -math.inf, high: float = math.inf
+    ) -> float:
         """Return the value as a finite number from `low` to `high`.
 
         Args:
-            allowed: Description of what is allowed, for the error.
+            allowed_text: Description of what is allowed, for the error.
             low: Lowest allowed number.
             high: Highest allowed number.
 
@@ -344,42 +346,43 @@ class Entry:
         """
         value = self.value
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.make_error(allowed)
+            raise self.make_error(allowed_text)
         if not (math.isfinite(value) and low <= value <= high):
-            raise self.make_error(allowed)
+            raise self.make_error(allowed_text)
         return float(value)
 
-    def read_range(self, allowed: str, bound: float) -> tuple[float, float]:
+    def read_range(self, allowed_text: str, bound: float) -> tuple[float, float]:
         """Return the value as a pair of finite numbers, the lower one first.
 
         Args:
-            allowed: Description of what is allowed, for the error.
+            allowed_text: Description of what is allowed, for the error.
             bound: Largest allowed absolute value of each of the two numbers.
 
         Raises:
             WiringError: The value is not a list of two such numbers.
         """
         if not isinstance(self.value, list) or len(self.value) != 2:
-            raise self.make_error(allowed)
+            raise self.make_error(allowed_text)
         low, high = (
-            Entry(self.file, self.key, v).read_number(allowed, -bound, bound) for v in self.value
+            Entry(self.file, self.key, v).read_number(allowed_text, -bound, bound)
+            for v in self.value
         )
         if not low < high:
-            raise self.make_error(allowed)
+            raise self.make_error(allowed_text)
         return low, high
 
-    def read_text(self, allowed: str, pattern: re.Pattern[str]) -> str:
+    def read_text(self, allowed_text: str, pattern: re.Pattern[str]) -> str:
         """Return the value, which must be text that matches a pattern.
 
         Args:
-            allowed: Description of what is allowed, for the error.
+            allowed_text: Description of what is allowed, for the error.
             pattern: Regular expression that the whole text must match.
 
         Raises:
             WiringError: The value is not text that matches.
         """
         if not isinstance(self.value, str) or not pattern.fullmatch(self.value):
-            raise self.make_error(allowed)
+            raise self.make_error(allowed_text)
         return self.value
 
 
@@ -399,7 +402,7 @@ def read_topic(entry: Entry) -> str:
     return entry.read_text("a topic name such as joint_states or /ant/joint_states", _TOPIC)
 
 
-def read_max_age(entry: Entry) -> float:
+def read_max_age_s(entry: Entry) -> float:
     """Return an entry's value as the maximum age of a message in seconds; 0 means no maximum.
 
     Raises:
@@ -411,7 +414,7 @@ def read_max_age(entry: Entry) -> float:
 def read_optional_number(
     entry: Entry | None,
     default: float,
-    allowed: str,
+    allowed_text: str,
     *,
     low: float = -LARGEST,
     allow_zero: bool = True,
@@ -421,7 +424,7 @@ def read_optional_number(
     Args:
         entry: The entry, or None if the file does not have it.
         default: The number to return if there is no entry.
-        allowed: Description of what is allowed, for the error.
+        allowed_text: Description of what is allowed, for the error.
         low: Lowest allowed number.
         allow_zero: Whether 0 is allowed.
 
@@ -430,34 +433,34 @@ def read_optional_number(
     """
     if entry is None:
         return default
-    value = entry.read_number(allowed, low, LARGEST)
+    value = entry.read_number(allowed_text, low, LARGEST)
     if not allow_zero and value == 0.0:
-        raise entry.make_error(allowed)
+        raise entry.make_error(allowed_text)
     return value
 
 
-def read_source_name(entry: Entry, sources: tuple[str, ...]) -> str:
+def read_source_name(entry: Entry, source_names: tuple[str, ...]) -> str:
     """Return an entry's value, checked to be the name of a source (subscribed topic).
 
     Args:
         entry: Entry of the wiring file.
-        sources: Names of all sources in the file.
+        source_names: Names of all sources in the file.
 
     Raises:
         WiringError: There is no such source.
     """
-    if entry.value not in sources:
-        raise entry.make_error(f"one of the sources {', '.join(sources)}")
+    if entry.value not in source_names:
+        raise entry.make_error(f"one of the sources {', '.join(source_names)}")
     return str(entry.value)
 
 
-def read_field_path(entry: Entry, *, many: bool) -> str:
+def read_field_path(entry: Entry, *, many_numbers: bool) -> str:
     """Return an entry's value, checked to be a field path, such as `position[hip_1]`.
 
     Args:
         entry: Entry of the wiring file.
-        many: Whether the path must name several numbers of a message, by a `*`; if False, it must
-            name one number.
+        many_numbers: Whether the path must name several numbers of a message, by a `*`; if False,
+            it must name one number.
 
     Raises:
         WiringError: The value is not such a path.
@@ -467,8 +470,8 @@ def read_field_path(entry: Entry, *, many: bool) -> str:
         several = parse_field_path(text).has_many_numbers
     except ValueError:
         raise entry.make_error(SYNTAX) from None
-    if several and not many:
+    if several and not many_numbers:
         raise entry.make_error("one number, or a * in the channel's id")
-    if many and not several:
+    if many_numbers and not several:
         raise entry.make_error("several numbers (with a *), as the channel's id has a *")
     return text

@@ -258,17 +258,17 @@ class CommandConfig(CommandMessageList[MessageConfig]):
             raise ValueError(f"an action of shape {values.shape} for {len(self.names)} actuators")
         return values * self._scale + self._offset
 
-    def convert_to_action(self, values: ArrayLike) -> NDArray[np.float64]:
+    def convert_to_action(self, command: ArrayLike) -> NDArray[np.float64]:
         """Convert a command in physical units to the action that gives this command.
 
         Args:
-            values: Command (A,).
+            command: Command (A,).
 
         Returns:
             The action (A,). Values outside -1 to 1 mean that no action of the policy gives this
             command.
         """
-        return (np.asarray(values, np.float64) - self._offset) / self._scale
+        return (np.asarray(command, np.float64) - self._offset) / self._scale
 
     @property
     def measured_configs(self) -> tuple[MeasuredConfig, ...]:
@@ -293,24 +293,27 @@ _NO_POSITIONS = re.compile(
 )
 
 
-def read_command(entry: Entry, sources: tuple[str, ...], rate_hz: float) -> CommandConfig:
+def read_command(entry: Entry, source_names: tuple[str, ...], rate_hz: float) -> CommandConfig:
     """Read the entry `command` of a wiring file: all actuators and command messages.
 
     Args:
         entry: The entry `command`.
-        sources: Names of the wiring's sources (topic subscriptions).
+        source_names: Names of the wiring's sources (topic subscriptions).
         rate_hz: Number of command messages per second on each topic.
 
     Raises:
         WiringError: A key or value is not allowed.
     """
-    messages = (_read_message(one, sources, 1.0 / rate_hz) for one in list_message_entries(entry))
+    messages = (
+        _read_message(one, source_names, 1.0 / rate_hz)
+        for one in list_command_message_entries(entry)
+    )
     command = CommandConfig(tuple(messages))
     command.check_topics_and_actuators_unique(entry.file)
     return command
 
 
-def list_message_entries(entry: Entry) -> list[Entry]:
+def list_command_message_entries(entry: Entry) -> list[Entry]:
     """Return the entries of a wiring file's command messages, one for each message.
 
     Args:
@@ -326,12 +329,12 @@ def list_message_entries(entry: Entry) -> list[Entry]:
     return [Entry(entry.file, f"{entry.key}[{i}]", one) for i, one in enumerate(entry.value)]
 
 
-def _read_message(entry: Entry, sources: tuple[str, ...], step_s: float) -> MessageConfig:
+def _read_message(entry: Entry, source_names: tuple[str, ...], step_s: float) -> MessageConfig:
     """Read the settings of one command message.
 
     Args:
         entry: Entry of the message in the wiring file.
-        sources: Names of the wiring's sources (topic subscriptions).
+        source_names: Names of the wiring's sources (topic subscriptions).
         step_s: Time between two commands in seconds, which a trajectory message gets as its
             duration.
 
@@ -354,8 +357,10 @@ def _read_message(entry: Entry, sources: tuple[str, ...], step_s: float) -> Mess
         type=type_,
         field=shared,
         actuators=tuple(_read_actuator(name, one, shared) for name, one in actuators),
-        measured=_read_measured(fields["measured"], sources) if "measured" in fields else None,
-        bring_up=_read_bring_up(fields["bring_up"]) if "bring_up" in fields else None,
+        measured=_read_measured_config(fields["measured"], source_names)
+        if "measured" in fields
+        else None,
+        bring_up=_read_bring_up_config(fields["bring_up"]) if "bring_up" in fields else None,
         constants=constants,
     )
     _check_position_settings(entry, config)
@@ -441,40 +446,40 @@ def _read_actuator(name: str, entry: Entry, shared_path: str | None) -> Actuator
 
 
 def read_actuator_field_path(
-    actuator: Entry, entry: Entry | None, shared_path: str | None
+    actuator_entry: Entry, field_entry: Entry | None, shared_path: str | None
 ) -> str | None:
     """Read one actuator's own field path; None if it uses the path that all actuators share.
 
     Args:
-        actuator: Entry of the actuator, for the error.
-        entry: Entry `field` of the actuator; None if there is none.
+        actuator_entry: Entry of the actuator, for the error.
+        field_entry: Entry `field` of the actuator; None if there is none.
         shared_path: Field path that the message has for all its actuators; None if there is none.
 
     Raises:
         WiringError: There is no path of either kind, or the actuator's path does not name one
             number.
     """
-    if entry is None:
+    if field_entry is None:
         if shared_path is None:
             raise WiringError(
-                actuator.file, actuator.key, MissingItem("'field'"), f"a field, {_PATH}"
+                actuator_entry.file, actuator_entry.key, MissingItem("'field'"), f"a field, {_PATH}"
             )
         return None
     try:
-        field = parse_field_path(entry.value) if isinstance(entry.value, str) else None
+        field = parse_field_path(field_entry.value) if isinstance(field_entry.value, str) else None
     except ValueError:
         field = None
     if field is None or field.has_many_numbers or field.is_computed:
-        raise entry.make_error(_PATH)
-    return str(entry.value)
+        raise field_entry.make_error(_PATH)
+    return str(field_entry.value)
 
 
-def _read_measured(entry: Entry, sources: tuple[str, ...]) -> MeasuredConfig:
+def _read_measured_config(entry: Entry, source_names: tuple[str, ...]) -> MeasuredConfig:
     """Read from which source, and from which field, the positions of actuators are measured.
 
     Args:
         entry: The entry `measured` of a command message in the wiring file.
-        sources: Names of the wiring's sources (topic subscriptions).
+        source_names: Names of the wiring's sources (topic subscriptions).
 
     Raises:
         WiringError: A key or value is not allowed.
@@ -483,12 +488,12 @@ def _read_measured(entry: Entry, sources: tuple[str, ...]) -> MeasuredConfig:
     field = fields["field"]
     if not isinstance(field.value, str) or field.value.count("*") != 1:
         raise field.make_error("a field path with one *, for the actuator's name: position[*]")
-    if parse_field_path(read_field_path(field, many=True)).is_computed:
+    if parse_field_path(read_field_path(field, many_numbers=True)).is_computed:
         raise field.make_error("a field of positions, without a function")
-    return MeasuredConfig(read_source_name(fields["source"], sources), field.value)
+    return MeasuredConfig(read_source_name(fields["source"], source_names), field.value)
 
 
-def _read_bring_up(entry: Entry) -> BringUpConfig:
+def _read_bring_up_config(entry: Entry) -> BringUpConfig:
     """Read how fast and how exactly actuators are moved to the start pose.
 
     Args:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from an_control.wiring.checked_yaml import MissingItem, WiringError
 from an_control.wiring.command import Actuator, CommandConfig, Constant, MessageFields
-from an_control.wiring.compile import find_names_field, resolve_field_path
+from an_control.wiring.compile import find_field_with_element_names, resolve_field_path
 from an_control.wiring.config import ChannelConfig
 from an_control.wiring.messages import (
     ALL,
@@ -147,9 +147,9 @@ class CommandMessage:
         """
         values = np.empty(self._count)
         for place, (_, name, _, accesses) in zip(self._places, self._scalars, strict=True):
-            values[place] = getattr(_find_part_with_field(message, accesses)[0], name)
+            values[place] = getattr(_find_part_and_names(message, accesses)[0], name)
         for one in self._arrays.values():
-            parent, names = _find_part_with_field(message, one.accesses)
+            parent, names = _find_part_and_names(message, one.accesses)
             data = np.asarray(getattr(parent, one.accesses[-1].name), np.float64)
             order = slice(None) if one.order is None else one.order
             values[order] = data[self._find_element_indices(one, names, len(data))]
@@ -163,15 +163,15 @@ class CommandMessage:
         return self._stamp is not None
 
     @property
-    def has_exact_fields(self) -> bool:
+    def has_only_float64_fields(self) -> bool:
         """Whether the fields of all actuators are float64, so that no value is rounded."""
         return all(kind.base == "double" for _, kind in self._list_actuator_field_types())
 
     def compute_sendable_limits(self, command: CommandConfig) -> tuple[Values, Values]:
-        """Return the lowest and the highest values (A,) within the limits that fields can hold.
+        """Return the lowest and the highest values (A,) within the limits that the fields can hold.
 
-        They are needed because fields round: a limit of 0.1 would be sent as the next float32 above
-        0.1, and a limit of 1.6 as the whole number 2.
+        Without this, a field could round a command at a limit to a value beyond it: a limit of 0.1
+        would be sent as the next float32 above 0.1, and a limit of 1.6 as the whole number 2.
 
         Args:
             command: The wiring's command, which has the limits.
@@ -186,7 +186,7 @@ class CommandMessage:
             least, greatest = _RANGES.get(kind.base, (-np.inf, np.inf))
             actuator = message.actuators[number]
             within = least <= actuator.limits[0] and actuator.limits[1] <= greatest
-            low[number], high[number] = _round_inwards(actuator.limits, kind.base)
+            low[number], high[number] = _round_limits_inwards(actuator.limits, kind.base)
             if not within or low[number] > high[number]:
                 key = f"{self._key}.actuators.{actuator.name}.limits"
                 allowed = f"limits with a value that its field, a {kind.base}, can hold"
@@ -203,7 +203,7 @@ class CommandMessage:
         return kinds
 
     def _add_actuator(self, index: int, actuator: Actuator, config: MessageFields) -> None:
-        """Find the field into which `fill` writes an actuator's value, and store where it is.
+        """Find the message field for an actuator's value, and store its place for `fill`.
 
         List elements and names that lead to the field are created if they do not exist.
 
@@ -230,7 +230,7 @@ class CommandMessage:
         except WiringError as error:
             raise WiringError(self._file, key, text, error.allowed) from None
         try:
-            parent, names = self._get_or_create_part(number_field.accesses)
+            parent, names = self._get_or_create_part_and_names(number_field.accesses)
         except IndexError as error:
             raise WiringError(self._file, key, text, str(error)) from None
         last = number_field.accesses[-1]
@@ -249,7 +249,9 @@ class CommandMessage:
         one = self._arrays.setdefault(
             (id(parent), last.name), _ElementArray(number_field.accesses, parent, kind, {})
         )
-        place = last.key if isinstance(last.key, int) else _find_name_index(names, last.key)
+        place = (
+            last.key if isinstance(last.key, int) else _find_index_of_actuator_name(names, last.key)
+        )
         if place in one.elements:
             raise twice
         one.elements[place] = index
@@ -270,28 +272,30 @@ class CommandMessage:
         cls, named = type(self.message), False
         for step in steps[:-1]:
             types = list_field_types(cls)
-            named |= find_names_field(types) is not None
+            named |= find_field_with_element_names(types) is not None
             kind = types.get(step.name)
             if kind is None or not kind.message_type:
                 return FieldPath(steps)
             cls = self._resolve(kind.message_type)
         types, last = list_field_types(cls), steps[-1]
         if last.key is None and last.name in types and types[last.name].array:
-            named |= find_names_field(types) is not None
+            named |= find_field_with_element_names(types) is not None
             steps = (*steps[:-1], replace(last, key=name if named else index))
         return FieldPath(steps)
 
-    def _get_or_create_part(self, accesses: tuple[FieldAccess, ...]) -> tuple[Any, Any]:
-        """Return the part of the message (a message within it) that has an actuator's field.
+    def _get_or_create_part_and_names(self, accesses: tuple[FieldAccess, ...]) -> tuple[Any, Any]:
+        """Return the message part that has an actuator's field, and the names of its elements.
 
-        If list elements on the way to the field do not exist, they and their names are appended.
+        A part is a message within the message. If list elements on the way to the field do not
+        exist, they and their names are appended.
 
         Args:
             accesses: The fields and elements that lead, one inside the other, from the message to
                 the value.
 
         Returns:
-            A pair: the part of the message, and the list of names of the elements in it, or None.
+            A pair: the part, and the list of names of the elements in it, or None if there is no
+            list.
 
         Raises:
             IndexError: An element is neither in its list nor the next one to append. The text names
@@ -310,7 +314,7 @@ class CommandMessage:
                 place = (
                     access.key
                     if isinstance(access.key, int)
-                    else _find_name_index(names, access.key)
+                    else _find_index_of_actuator_name(names, access.key)
                 )
                 kind = list_field_types(type(node))[access.name]
                 if place > len(inner):
@@ -322,13 +326,13 @@ class CommandMessage:
         return node, names
 
     def _check_every_element_commanded(self, element_array: _ElementArray) -> None:
-        """Check that every element of an array has an actuator, and store their order.
+        """Check that every element of an array has an actuator, and store the actuators' order.
 
         In an array of fixed size, elements after the last one with an actuator may have none; they
         stay 0.
 
         Raises:
-            WiringError: Another element has no actuator.
+            WiringError: An element that must have an actuator has none.
         """
         count = len(element_array.names) or 1 + max(element_array.elements)
         missing = next(
@@ -358,9 +362,9 @@ class CommandMessage:
         """
         key = f"{self._key}.constants.{path}"
 
-        def raise_constant_error(allowed: str) -> NoReturn:
+        def raise_constant_error(allowed_text: str) -> NoReturn:
             """Raise the WiringError for this constant."""
-            raise WiringError(self._file, key, value, allowed)
+            raise WiringError(self._file, key, value, allowed_text)
 
         try:
             steps = parse_field_path(path).steps
@@ -400,7 +404,7 @@ class CommandMessage:
             setattr(parent, step.name, CASTS[kind.base](value))
 
     def _find_element_indices(self, element_array: _ElementArray, names: Any, count: int) -> Any:
-        """Find where another sender's message of the same type has the elements of an array.
+        """Return at which indices another sender's message has the elements of an array.
 
         Args:
             element_array: The array in this object's own message.
@@ -484,7 +488,7 @@ def compute_sendable_limits(
     return np.concatenate(low), np.concatenate(high)
 
 
-def _round_inwards(limits: tuple[float, float], type_name: str) -> tuple[float, float]:
+def _round_limits_inwards(limits: tuple[float, float], type_name: str) -> tuple[float, float]:
     """Return a lower and an upper limit, rounded inwards to values that a field can hold.
 
     Args:
@@ -505,9 +509,7 @@ def _round_inwards(limits: tuple[float, float], type_name: str) -> tuple[float, 
 
 
 def _describe_unrepresentable_number(number: float, type_name: str) -> str:
-    """Describe which numbers a field can hold, if a number is not one of them.
-
-    If the field can hold the number, the result is "".
+    """Return text on which numbers a field can hold, if it cannot hold a given number; else "".
 
     Args:
         number: The number.
@@ -520,32 +522,35 @@ def _describe_unrepresentable_number(number: float, type_name: str) -> str:
     return "a whole number" if whole and number != int(number) else ""
 
 
-def _to_field_array(values: Values, kind: FieldType) -> Any:
+def _to_field_array(values: Values, field_type: FieldType) -> Any:
     """Return values (n,) as the array type that rclpy accepts for a field.
 
     Args:
         values: The values.
-        kind: Type of the field.
+        field_type: Type of the field.
     """
-    if kind.base == "double" and not kind.fixed:
+    if field_type.base == "double" and not field_type.fixed:
         return array.array("d", np.ascontiguousarray(values).tobytes())
-    if kind.base == "boolean":
-        return [*(values >= 0.5).tolist(), *[False] * _count_unused_elements(len(values), kind)]
-    code = ARRAY_CODES[kind.base]
+    if field_type.base == "boolean":
+        return [
+            *(values >= 0.5).tolist(),
+            *[False] * _count_unused_elements(len(values), field_type),
+        ]
+    code = ARRAY_CODES[field_type.base]
     cast = (values if code in "df" else np.rint(values)).astype(code)
-    if not kind.fixed:
+    if not field_type.fixed:
         return array.array(code, cast.tobytes())
-    return np.concatenate([cast, np.zeros(_count_unused_elements(len(cast), kind), code)])
+    return np.concatenate([cast, np.zeros(_count_unused_elements(len(cast), field_type), code)])
 
 
-def _count_unused_elements(count: int, kind: FieldType) -> int:
-    """Return how many elements of an array have no actuator; only one of fixed size has such.
+def _count_unused_elements(actuator_count: int, field_type: FieldType) -> int:
+    """Return how many elements of an array have no actuator: 0 if the array has no fixed size.
 
     Args:
-        count: Number of elements that have an actuator.
-        kind: Type of the array field.
+        actuator_count: Number of elements that have an actuator.
+        field_type: Type of the array field.
     """
-    return (kind.size or count) - count if kind.fixed else 0
+    return (field_type.size or actuator_count) - actuator_count if field_type.fixed else 0
 
 
 def _make_number_converter(type_name: str) -> Callable[[float], Any]:
@@ -561,7 +566,7 @@ def _make_number_converter(type_name: str) -> Callable[[float], Any]:
     return float if type_name == "double" else round
 
 
-def _find_name_index(names: Any, name: str) -> int:
+def _find_index_of_actuator_name(names: Any, name: str) -> int:
     """Return the index of an actuator's name in the list of names that a message has.
 
     Args:
@@ -577,8 +582,10 @@ def _find_name_index(names: Any, name: str) -> int:
     return listed.index(name)
 
 
-def _find_part_with_field(message: Any, accesses: tuple[FieldAccess, ...]) -> tuple[Any, Any]:
-    """Return the part of a message (a message within it) that has the final field of a path.
+def _find_part_and_names(message: Any, accesses: tuple[FieldAccess, ...]) -> tuple[Any, Any]:
+    """Return the part of a message that has a path's final field, and the names of its elements.
+
+    A part is a message within the message.
 
     Args:
         message: The message.
@@ -586,7 +593,7 @@ def _find_part_with_field(message: Any, accesses: tuple[FieldAccess, ...]) -> tu
             value.
 
     Returns:
-        A pair: the part, and the list of names of the elements in it, or None.
+        A pair: the part, and the list of names of the elements in it, or None if there is no list.
 
     Raises:
         ValueError: An element that leads to the value does not exist.
@@ -597,7 +604,9 @@ def _find_part_with_field(message: Any, accesses: tuple[FieldAccess, ...]) -> tu
         inner = getattr(node, access.name)
         if access.key is not None:
             place = (
-                access.key if isinstance(access.key, int) else _find_name_index(names, access.key)
+                access.key
+                if isinstance(access.key, int)
+                else _find_index_of_actuator_name(names, access.key)
             )
             if place >= len(inner):
                 raise ValueError(f"no {access.name}[{access.key}]")

@@ -25,8 +25,8 @@ from an_control.wiring.messages import (
     FieldType,
     Resolver,
     Step,
-    UnavailableMark,
-    find_unavailable_mark,
+    UnavailabilityRule,
+    find_unavailability_rule,
     list_field_types,
     parse_field_path,
 )
@@ -35,13 +35,13 @@ from an_control.wiring.readers import (
     Channel,
     ElementReader,
     FieldAccess,
-    MarkedReader,
     NestedReader,
     Reader,
     ScalarReader,
+    UnavailabilityReader,
     Wildcard,
     make_array_getter,
-    make_pooling_getter,
+    make_pooled_array_getter,
 )
 from an_control.wiring.source_feed import Feed, compute_max_age_ns
 
@@ -58,7 +58,7 @@ path of its list of names or None."""
 class NumberField:
     """A number in messages to which a channel's field path leads, or several such numbers.
 
-    There are several if `*`, instead of one element, is selected in an array on the way.
+    It stands for several numbers if the path selects all elements of an array by `*`.
 
     Attributes:
         config: Entry in the wiring file of the channel that the number belongs to.
@@ -67,14 +67,14 @@ class NumberField:
         base: Type of the number, such as "double".
         function: Function of a quaternion that gives the number, such as "yaw"; None if the field
             itself is the number.
-        mark: Rule by which a message says that the number is not available; None if there is none.
+        rule: Rule by which a message says that the number is not available; None if there is none.
     """
 
     config: ChannelConfig
     accesses: tuple[FieldAccess, ...]
     base: str
     function: str | None = None
-    mark: UnavailableMark | None = None
+    rule: UnavailabilityRule | None = None
     """Rule by which a message says that the number is not available."""
 
     @cached_property
@@ -84,12 +84,12 @@ class NumberField:
 
     @cached_property
     def is_variable_length(self) -> bool:
-        """Whether the object stands for several numbers, whose count each message decides."""
+        """Whether this object stands for several numbers, whose count each message decides."""
         return any(access.key == ALL for access in self.accesses)
 
     @cached_property
     def needs_nested_reader(self) -> bool:
-        """Whether only a `NestedReader` can read it: it is in a list of messages, or an octet."""
+        """Whether it needs a `NestedReader`: the number is in a list of messages or an octet."""
         lists = any(access.key is not None for access in self.accesses[:-1])
         on_list = self.function is not None and self.accesses[-1].key is not None
         return lists or on_list or (self.base == "octet" and self.accesses[-1].key is None)
@@ -117,7 +117,7 @@ class NumberField:
     def make_id_part(self) -> str:
         """Return the text that replaces the `*` in the channel's id, such as "position.3".
 
-        Names and indices of elements that become known only from messages are left out.
+        Names and indices of elements that only messages tell are left out.
         """
         return ".".join(
             part
@@ -145,7 +145,8 @@ def resolve_field_path(
     field = field or parse_field_path(config.field)
     number_fields = [
         replace(
-            number_field, mark=_find_unavailable_mark_on_path(number_field.accesses, cls, resolve)
+            number_field,
+            rule=_find_unavailability_rule_on_path(number_field.accesses, cls, resolve),
         )
         for number_field in _FieldPathFollower(config, field, resolve, file).find_numbers(
             field.steps, cls, ()
@@ -166,20 +167,22 @@ def resolve_field_path(
     return number_fields
 
 
-def _find_unavailable_mark_on_path(
+def _find_unavailability_rule_on_path(
     accesses: Sequence[FieldAccess], cls: Any, resolve: Resolver
-) -> UnavailableMark | None:
+) -> UnavailabilityRule | None:
     """Return the rule by which a message says that a number holds no reading, or None.
 
     Args:
-        accesses: The fields and elements that lead from the message to the number; the first of
+        accesses: The fields and elements that lead from the message to the number. The first of
             them that has such a rule decides.
         cls: Class of the message.
         resolve: Function that returns the class of a message type, given its name.
     """
     for place, access in enumerate(accesses):
-        if mark := find_unavailable_mark(cls, access.name):
-            return mark.apply_to_part(".".join(before.name for before in accesses[:place]))
+        if rule := find_unavailability_rule(cls, access.name):
+            return rule.make_rule_for_containing_message(
+                ".".join(before.name for before in accesses[:place])
+            )
         type_ = list_field_types(cls)[access.name]
         if type_.array or type_.message_type is None:
             return None
@@ -202,8 +205,10 @@ def make_readers(
         A pair: the readers; and the lists of element names in a message, which must be updated
         from each message before the readers read it.
     """
-    scalars: dict[UnavailableMark | None, list[tuple[Channel, str]]] = defaultdict(list)
-    angles: dict[tuple[UnavailableMark | None, str], list[tuple[Channel, str]]] = defaultdict(list)
+    scalars: dict[UnavailabilityRule | None, list[tuple[Channel, str]]] = defaultdict(list)
+    angles: dict[tuple[UnavailabilityRule | None, str], list[tuple[Channel, str]]] = defaultdict(
+        list
+    )
     arrays: dict[_Array, list[tuple[Channel, int | str]]] = defaultdict(list)
     rest: list[Reader] = []
     names: dict[str, MessageNames] = {}
@@ -220,25 +225,27 @@ def make_readers(
         if number_field.is_variable_length:
             rest.append(_make_wildcard_reader(number_field, names.get(listed or ""), taken_ids))
             continue
-        channel = _reserve_channel(number_field, taken_ids)
+        channel = _reserve_channel_if_id_free(number_field, taken_ids)
         if channel is None:
             continue
         if number_field.needs_nested_reader:
             rest.append(NestedReader(number_field.accesses, number_field.function, [channel]))
         elif number_field.function:
-            angles[number_field.mark, number_field.path].append((channel, number_field.function))
+            angles[number_field.rule, number_field.path].append((channel, number_field.function))
         elif last.key is None:
-            scalars[number_field.mark].append((channel, number_field.path))
+            scalars[number_field.rule].append((channel, number_field.path))
         else:
             arrays[number_field.path, number_field.base == "octet", listed].append(
                 (channel, last.key)
             )
     readers: list[Reader] = []
-    for mark, numbers in scalars.items():
-        readers.append(_wrap_with_unavailable_mark(ScalarReader(*zip(*numbers, strict=True)), mark))
-    for (mark, path), members in angles.items():
+    for rule, numbers in scalars.items():
+        readers.append(
+            _wrap_with_unavailability_rule(ScalarReader(*zip(*numbers, strict=True)), rule)
+        )
+    for (rule, path), members in angles.items():
         channels, functions = zip(*members, strict=True)
-        readers.append(_wrap_with_unavailable_mark(AngleReader(channels, path, functions), mark))
+        readers.append(_wrap_with_unavailability_rule(AngleReader(channels, path, functions), rule))
     for (path, octets, listed), elements in arrays.items():
         channels, keys = zip(*elements, strict=True)
         beside = names[listed] if listed is not None else None
@@ -246,17 +253,17 @@ def make_readers(
     return readers + rest, list(names.values())
 
 
-def _wrap_with_unavailable_mark(reader: Reader, mark: UnavailableMark | None) -> Reader:
+def _wrap_with_unavailability_rule(reader: Reader, rule: UnavailabilityRule | None) -> Reader:
     """Return a reader that gives NaN for numbers that a message declares to be no readings.
 
     Args:
         reader: The reader of the numbers.
-        mark: The rule by which a message declares this. If it is None, `reader` itself is returned.
+        rule: The rule by which a message declares this. If it is None, `reader` itself is returned.
     """
-    return reader if mark is None else MarkedReader(reader, mark)
+    return reader if rule is None else UnavailabilityReader(reader, rule)
 
 
-def _reserve_channel(number_field: NumberField, taken_ids: set[str]) -> Channel | None:
+def _reserve_channel_if_id_free(number_field: NumberField, taken_ids: set[str]) -> Channel | None:
     """Make the id of the channel for a number, and reserve it.
 
     Args:
@@ -296,7 +303,7 @@ def _make_wildcard_reader(
     )
     get = make_array_getter(number_field.path, number_field.base == "octet")
     if number_field.config.pool is not None:
-        get = make_pooling_getter(get, number_field.config)
+        get = make_pooled_array_getter(get, number_field.config)
     return ElementReader(number_field.path, get, names=names, wildcard=wildcard)
 
 
@@ -333,9 +340,10 @@ class Sources:
     def _make_feed(self, source: SourceConfig, wiring: Wiring, previous: Sources | None) -> Feed:
         """Return the runtime object of a source, with its state from an earlier wiring.
 
-        If nothing but the source's topic has changed, its readers are used again. If the wiring has
-        any channel id with a `*`, they are not: readers may then have made further ids from
-        messages and remember them, and no id may occur twice in the new wiring.
+        If nothing but the source's topic has changed, the readers of the earlier wiring are used
+        again. This is not done if either wiring has a channel id with a `*`. Such readers make
+        further ids from messages and remember them, so that an id could occur twice in the new
+        wiring.
 
         Args:
             source: Settings of the source.
@@ -437,7 +445,7 @@ class _FieldPathFollower:
         steps: tuple[Step, ...],
         cls: Any,
         accesses: tuple[FieldAccess, ...],
-        named: bool = False,
+        elements_are_named: bool = False,
     ) -> Iterator[NumberField]:
         """Yield the numbers at the end of a field path, or of the remaining part of one.
 
@@ -445,13 +453,14 @@ class _FieldPathFollower:
             steps: The steps (fields) of the path that are still to be followed.
             cls: Class of the message in which they are followed.
             accesses: The fields and elements that lead from the source's message to that message.
-            named: Whether a message on the way to that message has a list that names its elements.
+            elements_are_named: Whether a message on the way to that message has a list that names
+                its elements.
 
         Raises:
             WiringError: The path leads to no number.
         """
         types = list_field_types(cls)
-        names = find_names_field(types)
+        names = find_field_with_element_names(types)
         step, rest = steps[0], steps[1:]
         if step.name == ALL:
             if self._function:
@@ -463,18 +472,20 @@ class _FieldPathFollower:
             hint = f" (did you mean {near[0]!r}?)" if near else ""
             self._raise_error(f"the fields here are {', '.join(types)}{hint}")
         type_ = types[step.name]
-        self._check_step_key(step, type_, named or names is not None)
+        self._check_step_key(step, type_, elements_are_named or names is not None)
         for key in self._expand_wildcard_key(step.key, type_):
             shown = (False, step.key == ALL)
             new = (*accesses, FieldAccess(step.name, key, names, shown))
-            yield from self._find_numbers_below_field(rest, type_, new, named or names is not None)
+            yield from self._find_numbers_below_field(
+                rest, type_, new, elements_are_named or names is not None
+            )
 
     def _find_numbers_below_field(
         self,
         rest: tuple[Step, ...],
         type_: FieldType,
         accesses: tuple[FieldAccess, ...],
-        named: bool,
+        elements_are_named: bool,
     ) -> Iterator[NumberField]:
         """Follow the rest of a field path from a field, and yield the numbers at its end.
 
@@ -482,13 +493,14 @@ class _FieldPathFollower:
             rest: The steps of the path after this field; empty if the field is the last one.
             type_: Type of the field.
             accesses: The fields and elements that lead from the source's message to this field,
-                that of the field included.
-            named: Whether a message on the way to this field has a list that names its elements.
+                including the field itself.
+            elements_are_named: Whether a message on the way to this field has a list that names its
+                elements.
         """
         if type_.message_type:
             cls = self._resolve_class(type_.message_type)
             if rest:
-                yield from self.find_numbers(rest, cls, accesses, named)
+                yield from self.find_numbers(rest, cls, accesses, elements_are_named)
             elif self._function and set("xyzw") <= set(cls.get_fields_and_field_types()):
                 yield NumberField(self._config, accesses, "double", self._function)
             else:
@@ -515,7 +527,7 @@ class _FieldPathFollower:
         if len(accesses) > _MAX_DEPTH:
             self._raise_error(f"a message of at most {_MAX_DEPTH} levels")
         types = list_field_types(cls)
-        names = find_names_field(types)
+        names = find_field_with_element_names(types)
         for name, type_ in types.items():
             if type_.base == TIME or (type_.base == DURATION and name == "stamp"):
                 continue
@@ -527,13 +539,14 @@ class _FieldPathFollower:
                 elif type_.is_numeric:
                     yield NumberField(self._config, new, type_.base)
 
-    def _check_step_key(self, step: Step, type_: FieldType, named: bool) -> None:
+    def _check_step_key(self, step: Step, type_: FieldType, elements_are_named: bool) -> None:
         """Check that the index or name in a step of the path fits the field's type.
 
         Args:
             step: The step.
             type_: Type of the field.
-            named: Whether the message, or one that contains it, has a list that names its elements.
+            elements_are_named: Whether the message, or one that contains it, has a list that names
+                its elements.
 
         Raises:
             WiringError: The index or name does not fit.
@@ -541,11 +554,11 @@ class _FieldPathFollower:
         if not type_.array and step.key is not None:
             self._raise_error(f"no index, as {step.name!r} is a single {type_.base}")
         if type_.array and step.key is None:
-            by_name = f", {step.name}[NAME]" if named else ""
+            by_name = f", {step.name}[NAME]" if elements_are_named else ""
             self._raise_error(f"an element, as in {step.name}[0]{by_name} or {step.name}[*]")
         if isinstance(step.key, int) and type_.size is not None and step.key >= type_.size:
             self._raise_error(f"{step.name}[0] to {step.name}[{type_.size - 1}]")
-        if isinstance(step.key, str) and step.key != ALL and not named:
+        if isinstance(step.key, str) and step.key != ALL and not elements_are_named:
             self._raise_error(f"an index, as in {step.name}[0]: the message has no list of names")
 
     def _expand_wildcard_key(
@@ -575,17 +588,17 @@ class _FieldPathFollower:
         except LookupError as error:
             self._raise_error(f"a field of an installed message type ({error})")
 
-    def _raise_error(self, allowed: str) -> NoReturn:
+    def _raise_error(self, allowed_text: str) -> NoReturn:
         """Raise the WiringError for this channel's field path.
 
         Args:
-            allowed: Description of what is allowed instead.
+            allowed_text: Description of what is allowed instead.
         """
         key = f"channels.{self._config.id}.field"
-        raise WiringError(self._file, key, self._config.field, allowed)
+        raise WiringError(self._file, key, self._config.field, allowed_text)
 
 
-def find_names_field(types: dict[str, FieldType]) -> str | None:
+def find_field_with_element_names(types: dict[str, FieldType]) -> str | None:
     """Return the name of the field in which a message lists its array elements' names, or None.
 
     Args:
@@ -599,17 +612,17 @@ def find_names_field(types: dict[str, FieldType]) -> str | None:
 
 
 def make_names_reader(cls: Any) -> Callable[[Any], Sequence[str]] | None:
-    """Return a function that gets the list of element names from a message of this class.
+    """Return a function that returns the list of element names in a message of this class.
 
-    The function returns () if messages of the class have no such list. If they instead contain
-    lists of messages, the result is None, because each message in such a list may come from another
-    sender.
+    If messages of the class have no such list, the function returns (). If they have none but
+    contain lists of messages, None is returned in place of a function, because the messages in such
+    a list may come from different senders.
 
     Args:
         cls: Class of the messages.
     """
     types = list_field_types(cls)
-    if names := find_names_field(types):
+    if names := find_field_with_element_names(types):
         return attrgetter(names)
     if any(type_.array and type_.message_type for type_ in types.values()):
         return None
@@ -618,4 +631,4 @@ def make_names_reader(cls: Any) -> Callable[[Any], Sequence[str]] | None:
 
 def has_name_list(cls: Any) -> bool:
     """Return whether messages of this class have a field that names the elements of arrays."""
-    return find_names_field(list_field_types(cls)) is not None
+    return find_field_with_element_names(list_field_types(cls)) is not None

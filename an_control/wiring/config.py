@@ -31,7 +31,7 @@ from an_control.wiring.checked_yaml import (
     WiringError,
     join_keys,
     read_field_path,
-    read_max_age,
+    read_max_age_s,
     read_optional_number,
     read_source_name,
     read_topic,
@@ -207,7 +207,8 @@ class Wiring:
         """Return a copy of this wiring in which some topics, sources or fields are changed.
 
         Args:
-            changes: New values by key, such as `sources.imu.topic`; see `rewirable_settings`.
+            changes: New values by dotted key, such as `sources.imu.topic`. `rewirable_settings` has
+                all possible keys.
 
         Raises:
             WiringError: A key is unknown, or a value would not be allowed in the file.
@@ -229,7 +230,7 @@ class Wiring:
                 and not channels[name].image
             ):
                 channels[name] = replace(
-                    channels[name], field=read_field_path(entry, many="*" in name)
+                    channels[name], field=read_field_path(entry, many_numbers="*" in name)
                 )
             else:
                 near = difflib.get_close_matches(key, self.rewirable_settings, 1)
@@ -270,9 +271,9 @@ class Wiring:
     def list_changed_settings(self, previous: Wiring) -> dict[str, str]:
         """Return the topics, sources and fields that may differ from those of an earlier wiring.
 
-        They are the `rewirable_settings` of each source and channel that is another object in the
-        earlier wiring. If both wirings come from one file, `previous.with_changes` with the
-        returned values gives this wiring.
+        They are all `rewirable_settings` of each source and channel that is not the same Python
+        object in the earlier wiring. If both wirings come from one file, `previous.with_changes`
+        with the returned values gives this wiring.
 
         Args:
             previous: The earlier wiring.
@@ -356,8 +357,7 @@ def check_no_topic_loops(
     Args:
         file: Path of the wiring file, for the error.
         sources: The wiring's sources.
-        outputs: A mapping from each topic to which the node publishes to a description of the topic
-            for the error.
+        outputs: The topics to which the node publishes, each with a description for the error.
 
     Raises:
         WiringError: A source reads one of these topics.
@@ -390,20 +390,20 @@ def _read_source(name: str, entry: Entry) -> SourceConfig:
         name=name,
         topic=read_topic(fields["topic"]),
         type=fields["type"].read_text("a message type such as sensor_msgs/msg/Imu", MESSAGE_TYPE),
-        max_age_s=read_max_age(fields["max_age_s"]),
-        required=_read_bool(fields.get("required")),
-        weight=_read_weight(fields.get("weight")),
+        max_age_s=read_max_age_s(fields["max_age_s"]),
+        required=_read_optional_bool(fields.get("required")),
+        weight=_read_optional_weight(fields.get("weight")),
         rate_hz=None if rate is None else rate.read_number(_RATE, *_RATES),
     )
 
 
-def _read_channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelConfig:
+def _read_channel(id_: str, entry: Entry, source_names: tuple[str, ...]) -> ChannelConfig:
     """Read the settings of one channel.
 
     Args:
         id_: Id of the channel.
         entry: Entry of the channel in the wiring file.
-        sources: Names of the wiring's sources (topic subscriptions).
+        source_names: Names of the wiring's sources (topic subscriptions).
 
     Raises:
         WiringError: An id, key or value is not allowed.
@@ -416,17 +416,17 @@ def _read_channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelCo
         if "*" not in id_:
             raise WiringError(entry.file, entry.key, id_, "an id with a *, for ROW.COLUMN")
         fields = entry.read_fields(("source", "image"), ("max_age_s",))
-        max_age_s = read_max_age(fields["max_age_s"]) if "max_age_s" in fields else None
+        max_age_s = read_max_age_s(fields["max_age_s"]) if "max_age_s" in fields else None
         source, image = (
-            read_source_name(fields["source"], sources),
+            read_source_name(fields["source"], source_names),
             read_image_settings(fields["image"]),
         )
         return ChannelConfig(id_, source, max_age_s=max_age_s, image=image)
     fields = entry.read_fields(
         ("source", "field"), ("scale", "offset", "clip", "max_age_s", "weight", "wrap", *_REPAIRS)
     )
-    path = parse_field_path(read_field_path(fields["field"], many="*" in id_))
-    if _read_bool(fields.get("wrap")) and path.is_computed:
+    path = parse_field_path(read_field_path(fields["field"], many_numbers="*" in id_))
+    if _read_optional_bool(fields.get("wrap")) and path.is_computed:
         raise fields["wrap"].make_error(
             "false, or no wrap: sin, cos and angles of quaternions need none"
         )
@@ -437,8 +437,8 @@ def _read_channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelCo
         raise fields["pool"].make_error("a channel with a * in its id")
     return ChannelConfig(
         id=id_,
-        source=read_source_name(fields["source"], sources),
-        field=read_field_path(fields["field"], many="*" in id_),
+        source=read_source_name(fields["source"], source_names),
+        field=read_field_path(fields["field"], many_numbers="*" in id_),
         scale=read_optional_number(
             fields.get("scale"), 1.0, "a finite number other than 0", allow_zero=False
         ),
@@ -449,10 +449,10 @@ def _read_channel(id_: str, entry: Entry, sources: tuple[str, ...]) -> ChannelCo
         minus_inf=_read_replacement(fields.get("-inf")),
         valid=fields["valid"].read_range(LIMITS, LARGEST) if "valid" in fields else None,
         outside=_read_replacement(fields.get("outside")),
-        pool=_read_pool(fields["pool"]) if "pool" in fields else None,
-        weight=_read_weight(fields.get("weight")),
-        wrap=_read_bool(fields.get("wrap")),
-        max_age_s=read_max_age(fields["max_age_s"]) if "max_age_s" in fields else None,
+        pool=_read_pool_config(fields["pool"]) if "pool" in fields else None,
+        weight=_read_optional_weight(fields.get("weight")),
+        wrap=_read_optional_bool(fields.get("wrap")),
+        max_age_s=read_max_age_s(fields["max_age_s"]) if "max_age_s" in fields else None,
     )
 
 
@@ -470,7 +470,7 @@ def _read_replacement(entry: Entry | None) -> float | None:
     return read_optional_number(entry, 0.0, "a finite number, or missing")
 
 
-def _read_bool(entry: Entry | None) -> bool:
+def _read_optional_bool(entry: Entry | None) -> bool:
     """Return an optional entry's value as a bool; False if there is no entry.
 
     Raises:
@@ -483,7 +483,7 @@ def _read_bool(entry: Entry | None) -> bool:
     return entry.value
 
 
-def _read_weight(entry: Entry | None) -> float | None:
+def _read_optional_weight(entry: Entry | None) -> float | None:
     """Return an optional entry's value as a weight of 0 or more; None if there is no entry.
 
     Raises:
@@ -496,7 +496,7 @@ def _read_weight(entry: Entry | None) -> float | None:
     )
 
 
-def _read_pool(entry: Entry) -> PoolConfig:
+def _read_pool_config(entry: Entry) -> PoolConfig:
     """Read how neighbouring elements of an array are combined into one reading.
 
     Args:
@@ -594,9 +594,10 @@ class NameList:
             self._places |= {name: TWICE for name, count in Counter(names).items() if count > 1}
 
     def find_indices(self, names: Sequence[str]) -> NDArray[np.intp]:
-        """Return the indices (n,) that some names have in this list.
+        """Return the index of each of the given names in this list, as (n,).
 
-        A name that the list lacks gets MISSING (-1) as its index, one that it has twice TWICE (-2).
+        A name that is not in the list gets MISSING (-1), and one that is in it twice gets TWICE
+        (-2).
 
         Args:
             names: The n names to look up.
@@ -624,7 +625,7 @@ class MessageNames:
         self._count = 0
         self.listing = NameList(0, ())
 
-    def set_names_from_message(self, message: Any) -> int:
+    def set_names_and_get_list_number(self, message: Any) -> int:
         """Make a message's list of names the current one (`listing`), and return its number.
 
         Equal lists get equal numbers.
@@ -643,42 +644,42 @@ class MessageNames:
         return self.listing.number
 
 
-def describe_nearest_name(name: str, names: Sequence[str]) -> str:
-    """Describe, for a log line, which name in a message is most similar to one that it lacks.
+def describe_nearest_name(lacking_name: str, message_names: Sequence[str]) -> str:
+    """Return text for a log line on which name in a message is most similar to a name it lacks.
 
     If no name is similar, the text lists the names that the message has.
 
     Args:
-        name: The name that the message lacks.
-        names: Names of the elements in the message.
+        lacking_name: The name that the message lacks.
+        message_names: Names of the elements in the message.
     """
-    if other := describe_other_spelling(name, names):
+    if other := describe_other_spelling(lacking_name, message_names):
         return f"it names {other}"
-    if close := difflib.get_close_matches(name, names, 1):
+    if close := difflib.get_close_matches(lacking_name, message_names, 1):
         return f"it names {_quote_name(close[0])}, which is similar"
-    if not names:
+    if not message_names:
         return "it names nothing"
-    more = len(names) - _SHOWN
-    shown = ", ".join(map(_quote_name, names[:_SHOWN]))
+    more = len(message_names) - _SHOWN
+    shown = ", ".join(map(_quote_name, message_names[:_SHOWN]))
     return f"it names {shown}{f' and {more} more' if more > 0 else ''}"
 
 
-def describe_other_spelling(name: str, names: Sequence[str]) -> str:
-    """Describe a name in a message that is another spelling of a name that the message lacks.
+def describe_other_spelling(lacking_name: str, message_names: Sequence[str]) -> str:
+    """Return text on a name in a message that may be a name it lacks, spelt differently.
 
     Args:
-        name: The name that the message lacks.
-        names: Names of the elements in the message.
+        lacking_name: The name that the message lacks.
+        message_names: Names of the elements in the message.
 
     Returns:
         Text for a log line, which also says what to do; "" if no name is another spelling.
     """
     for alike, difference in _DIFFERENCES:
-        for other in names:
-            if alike(name, other):
+        for other in message_names:
+            if alike(lacking_name, other):
                 return f"{_quote_name(other)}, which differs in {difference}: {_WRITE_IT}"
-    for other in names:
-        if _differs_by_prefix(other, name) or _differs_by_prefix(name, other):
+    for other in message_names:
+        if _differs_by_prefix(other, lacking_name) or _differs_by_prefix(lacking_name, other):
             return f"{_quote_name(other)}, which differs in its prefix: {_WRITE_IT}"
     return ""
 

@@ -123,10 +123,13 @@ def format_entries(lines: Iterable[DraftLine], indent: int = 2) -> list[str]:
 
 
 def find_undecided_lines(text: str) -> list[tuple[int, str]]:
-    """Return the comments `# SET ...`, which ask the user for a decision: line number and text.
+    """Return the lines with a comment `# SET ...`, in which the user must decide something.
 
     Args:
         text: Content of a wiring file.
+
+    Returns:
+        A pair for each such line: its number, and the text of the comment.
     """
     found = [(number, _UNDECIDED.search(line)) for number, line in enumerate(text.splitlines(), 1)]
     return [(number, match.group(1).rstrip()) for number, match in found if match]

@@ -66,14 +66,16 @@ def read_image_settings(entry: Entry) -> ImageConfig:
     if (size[0] // patch) * (size[1] // patch) > MAX_PATCHES:
         raise fields["patch"].make_error(f"an edge that gives at most {MAX_PATCHES} patches")
     frame = _read_height_and_width(fields["frame"]) if "frame" in fields else None
-    crop = _read_box(fields["crop"], frame or size, "the frame") if "crop" in fields else None
+    crop = _read_rectangle(fields["crop"], frame or size, "the frame") if "crop" in fields else None
     black: tuple[Box, ...] = ()
     if "black" in fields:
         boxes = fields["black"].value
         if not isinstance(boxes, list):
             raise fields["black"].make_error("a list of [top, left, height, width]")
         key = fields["black"].key
-        black = tuple(_read_box(Entry(entry.file, key, box), size, "the size") for box in boxes)
+        black = tuple(
+            _read_rectangle(Entry(entry.file, key, box), size, "the size") for box in boxes
+        )
     stack = _read_whole_number(
         fields["stack"], f"frames a patch shows, 1 to {MAX_FRAMES}", 1, MAX_FRAMES
     )
@@ -113,39 +115,39 @@ def join_patches(
     return np.ascontiguousarray(parts.reshape(rows * patch, columns * patch))
 
 
-def _read_whole_number(entry: Entry, allowed: str, low: int, high: int) -> int:
+def _read_whole_number(entry: Entry, allowed_text: str, low: int, high: int) -> int:
     """Return an entry's value as a whole number from `low` to `high`.
 
     Args:
         entry: Entry of the file.
-        allowed: Description of what is allowed, for the error.
+        allowed_text: Description of what is allowed, for the error.
         low: Lowest allowed number.
         high: Highest allowed number.
 
     Raises:
         WiringError: The value is not such a number.
     """
-    value = entry.read_number(allowed, low, high)
+    value = entry.read_number(allowed_text, low, high)
     if value != int(value):
-        raise entry.make_error(allowed)
+        raise entry.make_error(allowed_text)
     return int(value)
 
 
-def _read_whole_numbers(entry: Entry, count: int, allowed: str) -> tuple[int, ...]:
+def _read_whole_numbers(entry: Entry, count: int, allowed_text: str) -> tuple[int, ...]:
     """Return an entry's value as a list of whole numbers from 0 to `LONGEST_SIDE`.
 
     Args:
         entry: Entry of the file.
         count: Required number of items.
-        allowed: Description of what is allowed, for the error.
+        allowed_text: Description of what is allowed, for the error.
 
     Raises:
         WiringError: The value is not such a list.
     """
     if not isinstance(entry.value, list) or len(entry.value) != count:
-        raise entry.make_error(allowed)
+        raise entry.make_error(allowed_text)
     parts = (Entry(entry.file, entry.key, value) for value in entry.value)
-    return tuple(_read_whole_number(part, allowed, 0, LONGEST_SIDE) for part in parts)
+    return tuple(_read_whole_number(part, allowed_text, 0, LONGEST_SIDE) for part in parts)
 
 
 def _read_height_and_width(entry: Entry) -> tuple[int, int]:
@@ -161,7 +163,7 @@ def _read_height_and_width(entry: Entry) -> tuple[int, int]:
     return height, width
 
 
-def _read_box(entry: Entry, size: tuple[int, int], image_name: str) -> Box:
+def _read_rectangle(entry: Entry, size: tuple[int, int], image_name: str) -> Box:
     """Return an entry's value as a rectangle (top, left, height, width) within an image.
 
     Args:

@@ -18,7 +18,7 @@ A field path names numbers in a message:
 A message may say that some of its fields are not available. For example, an IMU node that knows no
 orientation sends an identity quaternion and sets the first element of `orientation_covariance` to
 -1, as the message's definition asks. Without a check for that, the robot would seem to stand
-upright for ever. So numbers that a message declares unavailable (`UnavailableMark`) count as
+upright for ever. So numbers that a message declares unavailable (`UnavailabilityRule`) count as
 missing. Nodes that send NaN or infinity instead need no such rule.
 """
 
@@ -389,7 +389,7 @@ QUATERNIONS = {
 
 
 @dataclass(frozen=True)
-class UnavailableMark:
+class UnavailabilityRule:
     """Rule by which messages of one type tell that some of their fields hold no reading.
 
     Attributes:
@@ -403,28 +403,29 @@ class UnavailableMark:
     absent: Callable[[Any], bool]
     reason: str
 
-    def apply_to_part(self, path: str) -> UnavailableMark:
+    def make_rule_for_containing_message(self, part_path: str) -> UnavailabilityRule:
         """Return this rule for messages that contain a message of the rule's type as a part.
 
         Args:
-            path: Dotted attribute path of the part in the containing message; "" returns this rule.
+            part_path: Dotted attribute path of the part in the containing message; with "" this
+                rule itself is returned.
         """
-        if not path:
+        if not part_path:
             return self
-        get, absent = attrgetter(path), self.absent
-        return UnavailableMark(
-            self.fields, lambda message: absent(get(message)), f"{path}.{self.reason}"
+        get, absent = attrgetter(part_path), self.absent
+        return UnavailabilityRule(
+            self.fields, lambda message: absent(get(message)), f"{part_path}.{self.reason}"
         )
 
 
-def _make_covariance_mark(field: str) -> UnavailableMark:
+def _make_covariance_rule(field: str) -> UnavailabilityRule:
     """Return the rule for a field of Imu: there is no reading if its covariance begins with -1.
 
     Args:
         field: Name of the field, such as "orientation".
     """
     name = f"{field}_covariance"
-    return UnavailableMark(
+    return UnavailabilityRule(
         (field,),
         lambda message: getattr(message, name)[0] == -1.0,
         f"{name}[0] is -1, by which the sender says that it has no {field}: read it"
@@ -432,12 +433,12 @@ def _make_covariance_mark(field: str) -> UnavailableMark:
     )
 
 
-_MARKS: dict[str, tuple[UnavailableMark, ...]] = {
+_MARKS: dict[str, tuple[UnavailabilityRule, ...]] = {
     "sensor_msgs/msg/Imu": tuple(
-        map(_make_covariance_mark, ("orientation", "angular_velocity", "linear_acceleration"))
+        map(_make_covariance_rule, ("orientation", "angular_velocity", "linear_acceleration"))
     ),
     "sensor_msgs/msg/NavSatFix": (
-        UnavailableMark(
+        UnavailabilityRule(
             ("latitude", "longitude", "altitude"),
             lambda message: message.status.status == -1,
             "status.status is -1, by which the sender says that it has no fix: readings count again"
@@ -447,7 +448,7 @@ _MARKS: dict[str, tuple[UnavailableMark, ...]] = {
 }
 
 
-def find_unavailable_mark(cls: Any, field: str) -> UnavailableMark | None:
+def find_unavailability_rule(cls: Any, field: str) -> UnavailabilityRule | None:
     """Return the rule by which messages of a class say that a field holds no reading, or None.
 
     Args:

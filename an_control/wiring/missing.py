@@ -126,7 +126,7 @@ class MissingReport:
         self._fine = np.array([known.get(id_, True) for id_ in ids], bool)
         self._ids, self._ok, self._last = ids, np.zeros(len(ids), bool), None
 
-    def add_notices_of_changes(
+    def add_notices_and_get_ok_bytes(
         self, ok: NDArray[np.bool_], fresh: list[bool], now_ns: int, stamp_ns: int | None
     ) -> bytes:
         """Add notices of sources and channels that this read of the table finds lost or back.
@@ -145,21 +145,21 @@ class MissingReport:
         if (pattern, fresh) != self._last:
             self._last, self._ok = (pattern, fresh), ok
             for feed, usable in zip(self._feeds, fresh, strict=True):
-                self._add_source_notice(feed, usable, now_ns, stamp_ns)
+                self._add_notice_if_source_changed(feed, usable, now_ns, stamp_ns)
                 feed.fresh = usable
                 if usable:
                     read_ns = now_ns if stamp_ns is None else feed.received.arrival_ns
-                    self._add_channel_notices(feed, read_ns)
+                    self._add_notices_of_changed_channels(feed, read_ns)
         return pattern
 
-    def _add_source_notice(
+    def _add_notice_if_source_changed(
         self, feed: Feed, usable: bool, now_ns: int, stamp_ns: int | None
     ) -> None:
-        """Add a notice if a source was lost or came back.
+        """Add a notice if a source was lost, or came back, since the previous read.
 
         Args:
-            feed: The source, whose attribute `fresh` says whether its message could be used at the
-                read before.
+            feed: The source. Its attribute `fresh` says whether its message could be used at the
+                previous read.
             usable: Whether the source's newest message can be used at this read.
             now_ns: Time of the read in ns.
             stamp_ns: In lockstep the simulated time of the step in ns; None in real time.
@@ -171,8 +171,8 @@ class MissingReport:
             reason = feed.error or feed.explain_lateness(now_ns, stamp_ns)
             self._notices.append(Notice("lost", name, (), reason, not feed.received.count))
 
-    def _add_channel_notices(self, feed: Feed, now_ns: int) -> None:
-        """Add notices of a source's channels that were lost or came back.
+    def _add_notices_of_changed_channels(self, feed: Feed, now_ns: int) -> None:
+        """Add notices of a source's channels that were lost, or came back, since the previous read.
 
         Channels that were lost for the same reason share a notice.
 
@@ -183,12 +183,14 @@ class MissingReport:
         ok, fine, ids = self._ok[feed.place], self._fine[feed.place], self._ids[feed.place]
         groups: dict[tuple[Literal["lost", "recovered"], str], list[str]] = defaultdict(list)
         details: dict[str, str] = {}
-        for index in np.flatnonzero((ok != fine) & feed.make_reported_channels_mask()).tolist():
+        for index in np.flatnonzero(
+            (ok != fine) & feed.make_mask_of_channels_with_reported_loss()
+        ).tolist():
             if ok[index]:
                 groups["recovered", ""].append(ids[index])
             else:
                 reason = feed.explain_missing_channel(index, now_ns)
-                details.setdefault(reason, feed.describe_absence_detail(index))
+                details.setdefault(reason, feed.describe_likely_cause_of_absence(index))
                 groups["lost", reason].append(ids[index])
         fine[:] = ok
         for (kind, reason), changed in groups.items():
@@ -211,8 +213,8 @@ class MissingReport:
         self._notices.clear()
         return notices
 
-    def reset_notices(self) -> None:
-        """Clear all notices; the next read then adds one for everything that is missing by then."""
+    def clear_notices_and_report_anew(self) -> None:
+        """Clear all notices; the next read then adds notices of all that is missing."""
         self._notices.clear()
         self._last = None
         self._fine[:] = True
@@ -224,22 +226,25 @@ class MissingReport:
         return [feed.config.name for feed in self._required if not feed.fresh]
 
     def explain_missing_channels(self, now_ns: int) -> dict[str, list[str]]:
-        """Return why channels were missing at the newest read: a mapping from reason to their ids.
+        """Return the ids of the channels that were missing at the newest read, by reason.
 
         Args:
             now_ns: Present time in ns, on the clock of the arrival times.
+
+        Returns:
+            A mapping from the text of a reason to the ids of the channels that it concerns.
         """
         found: dict[str, list[str]] = {}
         for feed in self._feeds:
             late = "" if feed.fresh and feed.received.count else feed.explain_lateness(now_ns, None)
             first: dict[str, str] = {}
-            for index in self._find_missing_channels(feed):
+            for index in self._find_missing_channel_indices(feed):
                 reason = late or feed.error or feed.explain_missing_channel(index, now_ns)
                 if reason not in first:
                     first[reason] = (
                         reason
                         if late
-                        else _append_detail(reason, feed.describe_absence_detail(index))
+                        else _append_detail(reason, feed.describe_likely_cause_of_absence(index))
                     )
                 found.setdefault(first[reason], []).append(self._ids[feed.place][index])
         return found
@@ -260,43 +265,44 @@ class MissingReport:
                 fresh=feed.fresh and feed.received.count > 0,
                 repeats=feed.received.repeats,
                 present=int(np.count_nonzero(self._ok[feed.place])),
-                expected=feed.expected_count,
+                expected=feed.expected_channel_count,
                 missing=tuple(
-                    self._ids[feed.place][index] for index in self._find_missing_channels(feed)
+                    self._ids[feed.place][index]
+                    for index in self._find_missing_channel_indices(feed)
                 ),
                 reasons=self._list_missing_reasons(feed),
-                unexpected=sum(reader.unexpected_count for reader in feed.growing),
+                unexpected=sum(reader.unexpected_channel_count for reader in feed.growing),
                 dropped=sum(reader.dropped for reader in feed.growing),
                 error=feed.error,
             )
             for feed in self._feeds
         ]
 
-    def _find_missing_channels(self, feed: Feed) -> list[int]:
+    def _find_missing_channel_indices(self, feed: Feed) -> list[int]:
         """Return which channels of a source are missing although they should be present.
 
-        They are given by their indices among the source's channels.
+        The result is their indices among the source's channels.
         """
         missing: list[int] = np.flatnonzero(
-            feed.make_reported_channels_mask() & ~self._ok[feed.place]
+            feed.make_mask_of_channels_with_reported_loss() & ~self._ok[feed.place]
         ).tolist()
         return missing
 
     def _list_missing_reasons(self, feed: Feed) -> tuple[str, ...]:
-        """Return why channels of a source are missing, as different texts without repetition.
+        """Return the different reasons for which channels of a source are missing, as texts.
 
-        Only the first 8 missing channels are asked for. The result is empty if the source itself
-        has no usable message.
+        Only the first 8 missing channels are examined. The result is empty if the source itself has
+        no usable message.
         """
         if not feed.fresh or not feed.received.count:
             return ()
         read_ns = feed.received.arrival_ns if self._read_ns is None else self._read_ns
-        missing = feed.make_explained_channels_mask() & ~self._ok[feed.place]
+        missing = feed.make_mask_of_channels_with_explained_absence() & ~self._ok[feed.place]
         found: dict[str, str] = {}
         for index in np.flatnonzero(missing)[:_EXPLAINED].tolist():
             reason = feed.explain_missing_channel(index, read_ns)
             if reason not in found:
-                found[reason] = _append_detail(reason, feed.describe_absence_detail(index))
+                found[reason] = _append_detail(reason, feed.describe_likely_cause_of_absence(index))
         return tuple(found.values())
 
 

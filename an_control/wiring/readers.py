@@ -37,13 +37,13 @@ from an_control.wiring.config import (
     describe_nearest_name,
     describe_other_spelling,
 )
-from an_control.wiring.messages import ALL, QUATERNIONS, UnavailableMark
+from an_control.wiring.messages import ALL, QUATERNIONS, UnavailabilityRule
 
 Values = NDArray[np.float64]
 
 
 class Repairs:
-    """Function object that replaces unusable numbers of N channels, as the wiring file says.
+    """Object that replaces unusable numbers of N channels by values from the wiring file.
 
     Args:
         configs: Settings of each channel. If there is only one item, it is used for all numbers.
@@ -53,7 +53,7 @@ class Repairs:
         self._single = len(configs) == 1
 
         def read_setting(name: str) -> Values:
-            """Return the setting with this name as an array (N,) for all channels; None is NaN."""
+            """Return a setting of all channels as an array (N,), with NaN for None."""
             values = [getattr(config, name) for config in configs]
             return np.array([np.nan if one is None else one for one in values], np.float64)
 
@@ -62,7 +62,7 @@ class Repairs:
         self._nan, self._outside = read_setting("nan"), read_setting("outside")
         self._inf, self._minus_inf = read_setting("inf"), read_setting("minus_inf")
 
-    def __call__(self, numbers: Any, where: slice | NDArray[np.bool_]) -> Values:
+    def replace_unusable_numbers(self, numbers: Any, channels: slice | NDArray[np.bool_]) -> Values:
         """Return a copy of the numbers in which each unusable one is replaced.
 
         NaN, infinity, minus infinity and a number outside the channel's valid range are unusable.
@@ -71,26 +71,26 @@ class Repairs:
 
         Args:
             numbers: The numbers (n,).
-            where: Which n of the N channels the numbers belong to, as a slice or a mask (N,).
+            channels: Which n of the N channels the numbers belong to, as a slice or a mask (N,).
         """
         raw = np.asarray(numbers, np.float64)
 
-        def select_channels(column: Values) -> Values:
-            """Return those of a setting's values (N,) that are for the n channels in `where`."""
-            return column if self._single else column[where]
+        def select_channel_values(setting_values: Values) -> Values:
+            """Return a setting's values for those channels to which the numbers belong."""
+            return setting_values if self._single else setting_values[channels]
 
         values = np.where(
-            (raw < select_channels(self._low)) | (raw > select_channels(self._high)),
-            select_channels(self._outside),
+            (raw < select_channel_values(self._low)) | (raw > select_channel_values(self._high)),
+            select_channel_values(self._outside),
             raw,
         )
-        values = np.where(np.isnan(raw), select_channels(self._nan), values)
-        values = np.where(np.isposinf(raw), select_channels(self._inf), values)
-        return np.where(np.isneginf(raw), select_channels(self._minus_inf), values)
+        values = np.where(np.isnan(raw), select_channel_values(self._nan), values)
+        values = np.where(np.isposinf(raw), select_channel_values(self._inf), values)
+        return np.where(np.isneginf(raw), select_channel_values(self._minus_inf), values)
 
 
 def make_repairs(configs: Sequence[ChannelConfig]) -> Repairs | None:
-    """Return an object that replaces unusable numbers of channels; None if no setting asks for it.
+    """Return an object that replaces unusable numbers of channels; None if none needs it.
 
     Args:
         configs: Settings of each channel.
@@ -100,25 +100,27 @@ def make_repairs(configs: Sequence[ChannelConfig]) -> Repairs | None:
     return None
 
 
-def make_pooling_getter(
+def make_pooled_array_getter(
     get_array: Callable[[Any], NDArray[Any]], config: ChannelConfig
 ) -> Callable[[Any], Values]:
     """Return a function that reads a message's array and combines neighbouring elements.
 
-    Before that it replaces unusable elements, such as NaN.
+    The function first replaces unusable elements, such as NaN.
 
     Args:
         get_array: Function that returns a message's array.
         config: Settings of the channel, of which `pool` says how elements are combined.
     """
     assert config.pool is not None
-    size, by, repair = config.pool.size, config.pool.by, make_repairs([config])
+    size, by, repairs = config.pool.size, config.pool.by, make_repairs([config])
     taken = slice(*(config.pool.elements or (None,)))
 
     def read_pooled_values(message: Any) -> Values:
         """Read a message's array; return one number for each group of neighbouring elements."""
         values = np.asarray(get_array(message)[taken], np.float64)
-        return pool_values(values if repair is None else repair(values, slice(None)), size, by)
+        if repairs is not None:
+            values = repairs.replace_unusable_numbers(values, slice(None))
+        return pool_values(values, size, by)
 
     return read_pooled_values
 
@@ -152,8 +154,8 @@ PROVEN_NS = 1_000_000_000
 """Time in ns for which an element must have come before it is expected in further messages."""
 
 
-class Presence:
-    """Record of when messages had each array element for which a wildcard makes a channel.
+class ElementPresence:
+    """Record of when messages had each of the array elements for which a wildcard makes channels.
 
     A wildcard is a channel id with a `*`.
 
@@ -182,37 +184,37 @@ class Presence:
         self.complete = True
         """Whether the newest message has all elements."""
 
-    def record_elements(self, present: NDArray[np.bool_] | None, now_ns: int) -> None:
+    def record_present_elements(self, present: NDArray[np.bool_] | None, message_ns: int) -> None:
         """Record which of the n elements a message has, and update which are expected.
 
         Args:
             present: Mask (n,) of the elements that the message has; None means that it has all.
-            now_ns: Time of the message in ns.
+            message_ns: Time of the message in ns.
         """
         if present is None and self._are_expectations_final and self.complete:
-            self._now_ns = now_ns
+            self._now_ns = message_ns
             return
         if self.complete:
             self._last_ns[:] = self._now_ns
-        before_ns, self._now_ns = self._now_ns, now_ns
+        before_ns, self._now_ns = self._now_ns, message_ns
         self.complete = present is None
         if present is None:
             present = np.ones(len(self.expected), bool)
-        again = present & (self._last_ns != before_ns) & self._find_disappeared_elements()
-        self._since_ns[again] = now_ns
-        self._last_ns[present] = now_ns
+        again = present & (self._last_ns != before_ns) & self._make_disappeared_elements_mask()
+        self._since_ns[again] = message_ns
+        self._last_ns[present] = message_ns
         if self._expects_elements:
             self.expected |= self._last_ns - self._since_ns >= PROVEN_NS
         self.count = int(np.count_nonzero(self.expected | present))
 
-    def find_droppable_elements(self) -> NDArray[np.bool_]:
+    def make_droppable_elements_mask(self) -> NDArray[np.bool_]:
         """Return a mask (n,) of the elements whose channels may be removed.
 
-        They are those that are not expected and have been missing for longer than `gone_ns`.
+        Such an element is not expected, and has been missing for longer than `gone_ns`.
         """
         if self.complete:
             return np.zeros(len(self.expected), bool)
-        return ~self.expected & self._find_disappeared_elements()
+        return ~self.expected & self._make_disappeared_elements_mask()
 
     def reorder_elements(self, previous_indices: NDArray[np.intp], now_ns: int) -> None:
         """Adapt the record after elements were reordered, dropped or added.
@@ -237,18 +239,18 @@ class Presence:
         self.complete = False
         self.count = int(np.count_nonzero(expected | (last == now_ns)))
 
-    def stop_expecting_absent_channels(self) -> None:
+    def stop_expecting_absent_elements(self) -> None:
         """Stop expecting elements that have been missing for longer than `gone_ns` plus 1 s."""
         if not self.complete:
             self.expected &= np.abs(self._now_ns - self._last_ns) <= self.gone_ns + PROVEN_NS
             present = self._last_ns == self._now_ns
             self.count = int(np.count_nonzero(self.expected | present))
 
-    def copy(self) -> Presence:
-        """Return a copy of this record, which does not change with it."""
+    def copy(self) -> ElementPresence:
+        """Return a copy, which does not change when this record changes."""
         return copy.deepcopy(self)
 
-    def _find_disappeared_elements(self) -> NDArray[np.bool_]:
+    def _make_disappeared_elements_mask(self) -> NDArray[np.bool_]:
         """Return a mask (n,) of the elements that have been missing for longer than `gone_ns`."""
         gone: NDArray[np.bool_] = np.abs(self._now_ns - self._last_ns) > self.gone_ns
         return gone
@@ -274,10 +276,12 @@ _ONE_EACH = "the sender must send one for each name"
 class Reader(ABC):
     """Base class of objects that read the numbers of some channels from one source's messages.
 
-    If `read` raises an exception, the message does not match its type, or is larger than allowed.
+    If `read_into_row` raises an exception, the message does not match its type, or is larger than
+    allowed.
 
     Args:
-        channels: Id and settings of each channel, in the order in which `read` writes them.
+        channels: Id and settings of each channel, in the order in which `read_into_row` writes
+            them.
     """
 
     invalid = f"the value is not finite: {_STANDS_FOR}"
@@ -291,16 +295,16 @@ class Reader(ABC):
         self._repairs = make_repairs(self.configs)
 
     @property
-    def expected_count(self) -> int:
+    def expected_channel_count(self) -> int:
         """Number of channels that should be present."""
         return len(self.ids)
 
-    def make_reported_channels_mask(self) -> Mask:
+    def make_mask_of_channels_with_reported_loss(self) -> Mask:
         """Return a mask (N,) of the channels whose loss is reported to the user."""
         return np.ones(len(self.ids), bool)
 
     @abstractmethod
-    def read(self, message: Any, row: Row) -> Mask | None:
+    def read_into_row(self, message: Any, row: Row) -> Mask | None:
         """Write the numbers that a message has for the N channels of this reader into an array.
 
         An unusable number (such as NaN, or one whose element is ambiguous) is written as its
@@ -315,13 +319,13 @@ class Reader(ABC):
             A mask (N,) of the channels that the message has; None means that it has all.
         """
 
-    def explain_invalid(self, index: int) -> str:
+    def explain_invalid_number(self, channel_index: int) -> str:
         """Return why a channel is missing although the message holds its number, as text.
 
         Args:
-            index: Index of the channel among those of this reader.
+            channel_index: Index of the channel among those of this reader.
         """
-        config = self.configs[index]
+        config = self.configs[channel_index]
         if config.pool is not None:
             return f"none of its {config.pool.size} elements is valid"
         if config.valid is not None and config.outside is None:
@@ -329,18 +333,22 @@ class Reader(ABC):
             return f"the value is not finite, or outside {low:g} to {high:g}: {_STANDS_FOR}"
         return self.invalid
 
-    def _write_repaired(self, row: Row, where: slice | Mask, numbers: Any) -> None:
-        """Write numbers into the array, with the wiring file's replacements for unusable ones.
+    def _write_with_replacements(self, row: Row, channels: slice | Mask, numbers: Any) -> None:
+        """Write numbers into an array, with the wiring file's replacements for unusable ones.
 
         Args:
             row: The array to write into, one number for each of the N channels.
-            where: Which n of the channels the numbers belong to, as a slice or a mask (N,).
+            channels: Which n of the channels the numbers belong to, as a slice or a mask (N,).
             numbers: The numbers (n,).
         """
-        row[where] = numbers if self._repairs is None else self._repairs(numbers, where)
+        row[channels] = (
+            numbers
+            if self._repairs is None
+            else self._repairs.replace_unusable_numbers(numbers, channels)
+        )
 
-    def record_presence(self, present: Mask | None, time_ns: int) -> None:
-        """Store which channels a message has, if the reader has to know it (here: it does not).
+    def record_present_channels(self, present: Mask | None, time_ns: int) -> None:
+        """Do nothing; subclasses that can add channels store here which channels a message has.
 
         Args:
             present: Mask (N,) of the channels that the message has; None means that it has all.
@@ -348,52 +356,55 @@ class Reader(ABC):
         """
         return
 
-    def explain_absent(self, index: int) -> str | None:
-        """Return why the newest message lacks a channel, as text, or None if it has it.
+    def explain_absence_from_message(self, channel_index: int) -> str | None:
+        """Return text on why the newest message lacks a channel; None if the message has it.
 
         Args:
-            index: Index of the channel among those of this reader.
+            channel_index: Index of the channel among those of this reader.
         """
         return None
 
-    def describe_absence_detail(self, index: int) -> str:
+    def describe_likely_cause_of_absence(self, channel_index: int) -> str:
         """Describe, for a log line, why a message may lack a channel, such as a similar name.
 
         Args:
-            index: Index of the channel among those of this reader.
+            channel_index: Index of the channel among those of this reader.
 
         Returns:
             The text, or "" if nothing is known.
         """
         return ""
 
-    def describe_replacement(self, index: int) -> str:
-        """Describe what the newest message may have in place of an element of an earlier message.
+    def describe_possible_replacement(self, channel_index: int) -> str:
+        """Return text on what the newest message may have in place of an element that it lacks.
+
+        Earlier messages had this element.
 
         Args:
-            index: Index of the channel for that element.
+            channel_index: Index of the channel for that element.
 
         Returns:
             Text for a log line, or "" if nothing is known.
         """
         return ""
 
-    def find_ids_by_name(self, names: Collection[str]) -> list[str]:
+    def find_ids_by_element_name(self, element_names: Collection[str]) -> list[str]:
         """Return the ids of the channels that read array elements with certain names.
 
-        Channels that do not find their number by an element's name are always returned.
+        A channel that does not find its number by an element's name is always among them.
 
         Args:
-            names: Names of array elements in messages; if there are none, all ids are returned.
+            element_names: Names of array elements in messages. If it is empty, all ids are
+                returned.
         """
         return list(self.ids)
 
-    def reset(self) -> None:
+    def discard_camera_frames(self) -> None:
         """Discard camera frames of earlier messages, because a new episode starts."""
         return
 
     def copy_state_from(self, other: Reader) -> None:
-        """Copy what another reader of the same channels has stored of earlier messages."""
+        """Copy from another reader of the same channels what it has stored of earlier messages."""
         return
 
 
@@ -409,13 +420,13 @@ class ScalarReader(Reader):
         super().__init__(channels)
         self._get = attrgetter(*paths)
 
-    def read(self, message: Any, row: Row) -> Mask | None:
+    def read_into_row(self, message: Any, row: Row) -> Mask | None:
         """Write the numbers in the message's fields into `row` (N,).
 
         Returns:
             None, which means that the message has all channels.
         """
-        self._write_repaired(row, _ALL, self._get(message))
+        self._write_with_replacements(row, _ALL, self._get(message))
         return None
 
 
@@ -435,30 +446,32 @@ class AngleReader(Reader):
         self._get = attrgetter(*(f"{path}.{axis}" for axis in "xyzw"))
         self._functions = [QUATERNIONS[name] for name in functions]
 
-    def read(self, message: Any, row: Row) -> Mask | None:
+    def read_into_row(self, message: Any, row: Row) -> Mask | None:
         """Write each channel's function of the message's quaternion into `row` (N,).
 
         Returns:
             None, which means that the message has all channels.
         """
         x, y, z, w = self._get(message)
-        self._write_repaired(row, _ALL, [function(x, y, z, w) for function in self._functions])
+        self._write_with_replacements(
+            row, _ALL, [function(x, y, z, w) for function in self._functions]
+        )
         return None
 
 
-class MarkedReader(Reader):
+class UnavailabilityReader(Reader):
     """Reader of numbers that a message can declare unavailable, such as a missing orientation.
 
     Args:
         reader: Reads the numbers if the message does not declare them unavailable.
-        mark: The rule by which a message declares them unavailable.
+        rule: The rule by which a message declares them unavailable.
     """
 
-    def __init__(self, reader: Reader, mark: UnavailableMark) -> None:
+    def __init__(self, reader: Reader, rule: UnavailabilityRule) -> None:
         super().__init__(list(zip(reader.ids, reader.configs, strict=True)))
-        self._reader, self._mark, self._absent = reader, mark, False
+        self._reader, self._rule, self._absent = reader, rule, False
 
-    def read(self, message: Any, row: Row) -> Mask | None:
+    def read_into_row(self, message: Any, row: Row) -> Mask | None:
         """Write the numbers into `row` (N,), or NaN if the message declares them unavailable.
 
         Args:
@@ -469,21 +482,25 @@ class MarkedReader(Reader):
             A mask (N,) of the channels that the message has; None means that it has all. A channel
             whose number is declared unavailable counts as one that the message has.
         """
-        self._absent = self._mark.absent(message)
+        self._absent = self._rule.absent(message)
         if not self._absent:
-            return self._reader.read(message, row)
+            return self._reader.read_into_row(message, row)
         row[:] = math.nan
         return None
 
-    def explain_invalid(self, index: int) -> str:
+    def explain_invalid_number(self, channel_index: int) -> str:
         """Return why a channel is missing although the message holds its number, as text.
 
         The reason may be that the message declares the number unavailable.
 
         Args:
-            index: Index of the channel among those of this reader.
+            channel_index: Index of the channel among those of this reader.
         """
-        return self._mark.reason if self._absent else self._reader.explain_invalid(index)
+        return (
+            self._rule.reason
+            if self._absent
+            else self._reader.explain_invalid_number(channel_index)
+        )
 
 
 class Wildcard:
@@ -542,13 +559,13 @@ class GrowingReader(Reader):
         self._unmatched = 0 if wildcard and wildcard.config.weight == 0.0 else 1
         self._keys = list(keys)
         self._seen: set[Any] = set()
-        self._presence = Presence(self.adds_by_name)
+        self._presence = ElementPresence(self.adds_channels_by_name)
         self.appeared: list[str] = []
         """Ids of channels that messages after the first have added. The table clears the list when
         it has reported them."""
         self.dropped = 0
 
-    def make_reported_channels_mask(self) -> Mask:
+    def make_mask_of_channels_with_reported_loss(self) -> Mask:
         """Return a mask (N,) of the channels whose loss is reported to the user.
 
         Of the channels that a wildcard has added, they are those that are expected.
@@ -556,7 +573,7 @@ class GrowingReader(Reader):
         return (
             self._presence.expected.copy()
             if self.wildcard
-            else super().make_reported_channels_mask()
+            else super().make_mask_of_channels_with_reported_loss()
         )
 
     @property
@@ -565,26 +582,26 @@ class GrowingReader(Reader):
         return self.wildcard.config.max_age_s if self.wildcard else None
 
     @property
-    def adds_by_name(self) -> bool:
+    def adds_channels_by_name(self) -> bool:
         """Whether channels are added for array elements that are identified by their names."""
         return self.wildcard is not None and self.wildcard.by_name
 
     @property
-    def expected_count(self) -> int:
+    def expected_channel_count(self) -> int:
         """Number of channels that should be present; 1 for a `*` that has matched nothing."""
         return max(self._unmatched, self._presence.count if self.wildcard else len(self.ids))
 
     @property
-    def unexpected_count(self) -> int:
-        """Number of channels that are or were recently present, but are not expected to stay."""
+    def unexpected_channel_count(self) -> int:
+        """Number of channels that are present, or were a short time ago, but are not expected."""
         return (
-            len(self.ids) - int(np.count_nonzero(self.make_reported_channels_mask()))
-            if self.adds_by_name
+            len(self.ids) - int(np.count_nonzero(self.make_mask_of_channels_with_reported_loss()))
+            if self.adds_channels_by_name
             else 0
         )
 
     @abstractmethod
-    def add_new_channels(self, message: Any, time_ns: int) -> bool:
+    def add_channels_if_new(self, message: Any, time_ns: int) -> bool:
         """Add channels for array elements that come for the first time in a message.
 
         Channels whose elements have been missing for too long may be dropped.
@@ -597,7 +614,7 @@ class GrowingReader(Reader):
             Whether the ids have changed.
         """
 
-    def record_presence(self, present: Mask | None, time_ns: int) -> None:
+    def record_present_channels(self, present: Mask | None, time_ns: int) -> None:
         """Record which channels a message has, to decide which are expected in further messages.
 
         Args:
@@ -605,7 +622,7 @@ class GrowingReader(Reader):
             time_ns: Time of the message in ns.
         """
         if self.wildcard:
-            self._presence.record_elements(present, time_ns)
+            self._presence.record_present_elements(present, time_ns)
 
     def set_removal_delay_ns(self, delay_ns: int) -> None:
         """Set for how many ns an element must be missing before its channel may be dropped."""
@@ -613,7 +630,7 @@ class GrowingReader(Reader):
 
     def stop_expecting_absent_channels(self) -> None:
         """Stop expecting elements missing for longer than the removal delay plus 1 s."""
-        self._presence.stop_expecting_absent_channels()
+        self._presence.stop_expecting_absent_elements()
 
     def has_same_wildcard(self, other: GrowingReader) -> bool:
         """Return whether both readers add channels for the same `*` of the wiring file."""
@@ -623,18 +640,18 @@ class GrowingReader(Reader):
         )
 
     def copy_state_from(self, other: Reader) -> None:
-        """Take over from another reader its array elements, and when messages had them."""
+        """Copy another reader's array elements, and its record of when messages had them."""
         if not (isinstance(other, GrowingReader) and self.wildcard and other.wildcard):
             return
         for key in other._keys:
-            self._add_channel(key)
+            self._add_channel_if_id_free(key)
         if len(self.ids) == len(other.ids):
             self._presence = other._presence.copy()
         else:
             self._presence.reorder_elements(np.full(len(self.ids), MISSING, np.intp), 0)
         self._update_element_lookup()
 
-    def _add_new_elements(self, keys: Collection[Any], time_ns: int) -> bool:
+    def _add_elements_if_new(self, keys: Collection[Any], time_ns: int) -> bool:
         """Add channels for new elements, and remove channels of elements missing for too long.
 
         Args:
@@ -644,7 +661,7 @@ class GrowingReader(Reader):
         Returns:
             Whether the ids have changed.
         """
-        stale = self._presence.find_droppable_elements()
+        stale = self._presence.make_droppable_elements_mask()
         if self._seen.issuperset(keys) and 2 * np.count_nonzero(stale) <= len(stale):
             return False
         first, keys = not self._seen, dict.fromkeys(keys)
@@ -655,15 +672,15 @@ class GrowingReader(Reader):
         kept = [place for place in range(len(self.ids)) if place not in gone]
         self._drop_channels(gone, kept)
         for key in new:
-            self._add_channel(key)
+            self._add_channel_if_id_free(key)
         added = len(self.ids) - len(kept)
-        if not first and self.adds_by_name:
+        if not first and self.adds_channels_by_name:
             self.appeared += self.ids[len(kept) :]
         self._presence.reorder_elements(np.array(kept + added * [MISSING], np.intp), time_ns)
         self._update_element_lookup()
         return bool(gone or added)
 
-    def _add_channel(self, key: Any) -> None:
+    def _add_channel_if_id_free(self, key: Any) -> None:
         """Add a channel for one element, unless another channel has its id.
 
         Args:
@@ -675,27 +692,27 @@ class GrowingReader(Reader):
             self.configs.append(self.wildcard.config)
             self._keys.append(key)
 
-    def _drop_channels(self, gone: set[int], kept: list[int]) -> None:
+    def _drop_channels(self, gone_indices: set[int], kept_indices: list[int]) -> None:
         """Remove the channels of some elements.
 
         Args:
-            gone: Indices of the channels to remove.
-            kept: Indices of all other channels, in order.
+            gone_indices: Indices of the channels to remove.
+            kept_indices: Indices of the channels that stay, in order.
         """
-        if not (self.wildcard and gone):
+        if not (self.wildcard and gone_indices):
             return
-        for place in gone:
+        for place in gone_indices:
             self.wildcard.release_id(self.ids[place])
             self._seen.discard(self._keys[place])
-        self.dropped += len(gone)
-        self.ids = [self.ids[place] for place in kept]
-        self._keys = [self._keys[place] for place in kept]
-        self.configs = [self.wildcard.config] * len(kept)
+        self.dropped += len(gone_indices)
+        self.ids = [self.ids[place] for place in kept_indices]
+        self._keys = [self._keys[place] for place in kept_indices]
+        self.configs = [self.wildcard.config] * len(kept_indices)
 
     def _update_element_lookup(self) -> None:
-        """Update where in messages the elements are found, after some were added or dropped.
+        """Adapt the stored places of elements in messages, after elements were added or dropped.
 
-        Subclasses that store this override the method.
+        Nothing is stored here. Subclasses that store places override the method.
         """
 
 
@@ -735,7 +752,7 @@ class ElementReader(GrowingReader):
         """Return the number of elements of a message's array."""
         return len(self._get(message))
 
-    def add_new_channels(self, message: Any, time_ns: int) -> bool:
+    def add_channels_if_new(self, message: Any, time_ns: int) -> bool:
         """Add channels for elements that come for the first time in a message.
 
         Args:
@@ -750,11 +767,11 @@ class ElementReader(GrowingReader):
         if shape == self._grown_for and self._presence.complete:
             return False
         labels = names.listing.names[:length] if names else range(length)
-        changed = self._add_new_elements(labels, time_ns)
+        changed = self._add_elements_if_new(labels, time_ns)
         self._grown_for = shape
         return changed
 
-    def read(self, message: Any, row: Row) -> Mask | None:
+    def read_into_row(self, message: Any, row: Row) -> Mask | None:
         """Write the elements of a message's array into `row`.
 
         Args:
@@ -766,26 +783,26 @@ class ElementReader(GrowingReader):
         """
         data = self._get(message)
         if self._names and self._names.listing.number != self._number:
-            self._update_element_indices()
+            self._update_indices_of_named_elements()
         length = self._length = len(data)
         if self._reach <= length <= self._longest:
-            self._write_repaired(row, _ALL, data[self._index])
+            self._write_with_replacements(row, _ALL, data[self._index])
             return None
         here = (self._index >= 0) & (self._index < length) & (length <= self._longest)
-        self._write_repaired(row, here, data[self._index[here]])
+        self._write_with_replacements(row, here, data[self._index[here]])
         if not self._names:
             return here
         there = (self._index != MISSING) & (length > 0)
         row[there & ~here] = math.nan
         return there
 
-    def explain_absent(self, index: int) -> str | None:
-        """Return why the newest message lacks an element, as text, or None if it has it.
+    def explain_absence_from_message(self, channel_index: int) -> str | None:
+        """Return text on why the newest message lacks an element; None if the message has it.
 
         Args:
-            index: Index of the channel among those of this reader.
+            channel_index: Index of the element's channel among those of this reader.
         """
-        place, length, names = self._index[index], self._length, self._longest
+        place, length, names = self._index[channel_index], self._length, self._longest
         if place < 0:
             return (
                 "the message names it twice" if place == TWICE else "the message does not name it"
@@ -799,44 +816,44 @@ class ElementReader(GrowingReader):
         of, more = (f" of {names}", f": {_ONE_EACH}") if self._names else ("", "")
         return f"{self._field} has {length}{of} elements{more}"
 
-    def find_ids_by_name(self, names: Collection[str]) -> list[str]:
+    def find_ids_by_element_name(self, element_names: Collection[str]) -> list[str]:
         """Return the ids of the channels that read array elements with certain names.
 
         Args:
-            names: Names of the elements in the message. If it is empty, or the array has no names,
-                all ids are returned.
+            element_names: Names of the elements in the message. If it is empty, or the array has no
+                names, all ids are returned.
         """
-        if not (self._names and names):
+        if not (self._names and element_names):
             return list(self.ids)
-        return [id_ for id_, key in zip(self.ids, self._keys, strict=True) if key in names]
+        return [id_ for id_, key in zip(self.ids, self._keys, strict=True) if key in element_names]
 
-    def describe_absence_detail(self, index: int) -> str:
-        """Describe the name in the message that is most similar to the name of a missing element.
+    def describe_likely_cause_of_absence(self, channel_index: int) -> str:
+        """Return text on the name in the message that is most similar to a missing element's name.
 
         Args:
-            index: Index of the channel for the missing element.
+            channel_index: Index of the channel for the missing element.
 
         Returns:
             Text for a log line, or "" if the message does not lack the name.
         """
-        if self._names is None or self._index[index] != MISSING:
+        if self._names is None or self._index[channel_index] != MISSING:
             return ""
-        return describe_nearest_name(str(self._keys[index]), self._list_message_names())
+        return describe_nearest_name(str(self._keys[channel_index]), self._list_message_names())
 
-    def describe_replacement(self, index: int) -> str:
-        """Describe a name in the newest message that may be another spelling of a missing one.
+    def describe_possible_replacement(self, channel_index: int) -> str:
+        """Return text on a name in the newest message that may be a missing name spelt differently.
 
         Args:
-            index: Index of the channel for the element with the missing name.
+            channel_index: Index of the channel for the element with the missing name.
 
         Returns:
             Text for a log line, or "" if there is no such name.
         """
         if self._names is None:
             return ""
-        if self._index[index] != MISSING:
+        if self._index[channel_index] != MISSING:
             return "" if self._length else f"in the newest one {self._field} is empty"
-        other = describe_other_spelling(str(self._keys[index]), self._list_message_names())
+        other = describe_other_spelling(str(self._keys[channel_index]), self._list_message_names())
         return f"the newest one names {other}" if other else ""
 
     def _list_message_names(self) -> list[str]:
@@ -845,11 +862,11 @@ class ElementReader(GrowingReader):
         return [name for name in names if isinstance(name, str)]
 
     def _update_element_lookup(self) -> None:
-        """Update the indices of all elements in messages, after some were added or dropped."""
+        """Find the places of all elements in messages anew, after some were added or dropped."""
         self._aims: dict[int, NDArray[np.intp]] = {}
-        self._update_element_indices()
+        self._update_indices_of_named_elements()
 
-    def _update_element_indices(self) -> None:
+    def _update_indices_of_named_elements(self) -> None:
         """Store the index of each element in the arrays of messages with the newest name list."""
         self._number = self._names.listing.number if self._names else 0
         index = self._aims.get(self._number)
@@ -952,11 +969,11 @@ class NestedReader(GrowingReader):
         own = ".".join(part for access in accesses for part in access.make_id_parts(access.key))
         super().__init__(channels, [own] * len(channels), wildcard)
         self._accesses = tuple(accesses)
-        self.merges = _selects_by_name(accesses)
+        self.merges = _selects_any_element_by_name(accesses)
         self._angle = QUATERNIONS[function] if function else None
         self._found: dict[str, float] = {}
 
-    def add_new_channels(self, message: Any, time_ns: int) -> bool:
+    def add_channels_if_new(self, message: Any, time_ns: int) -> bool:
         """Add channels for numbers that a message has for the first time.
 
         Args:
@@ -966,9 +983,9 @@ class NestedReader(GrowingReader):
         Returns:
             Whether the ids have changed.
         """
-        return self._add_new_elements(self._read_all_numbers(message), time_ns)
+        return self._add_elements_if_new(self._read_all_numbers(message), time_ns)
 
-    def read(self, message: Any, row: Row) -> Mask | None:
+    def read_into_row(self, message: Any, row: Row) -> Mask | None:
         """Write the numbers of a message into `row`.
 
         Args:
@@ -980,16 +997,20 @@ class NestedReader(GrowingReader):
         """
         found = self._found = self._read_all_numbers(message)
         there = np.array([key in found for key in self._keys], bool)
-        self._write_repaired(row, there, [found[key] for key in self._keys if key in found])
+        self._write_with_replacements(
+            row, there, [found[key] for key in self._keys if key in found]
+        )
         return None if there.all() else there
 
-    def explain_absent(self, index: int) -> str | None:
-        """Return why the newest message lacks a number, as text, or None if it has it.
+    def explain_absence_from_message(self, channel_index: int) -> str | None:
+        """Return text on why the newest message lacks a number; None if the message has it.
 
         Args:
-            index: Index of the channel among those of this reader.
+            channel_index: Index of the number's channel among those of this reader.
         """
-        return None if self._keys[index] in self._found else "the message has no such element"
+        return (
+            None if self._keys[channel_index] in self._found else "the message has no such element"
+        )
 
     def _read_all_numbers(self, message: Any) -> dict[str, float]:
         """Return all numbers of a message by label; a label that occurs twice gets NaN.
@@ -998,31 +1019,37 @@ class NestedReader(GrowingReader):
         indices that lead to the number.
         """
         found: dict[str, float] = {}
-        for parts, value in self._iterate_numbers(message, self._accesses, None, ()):
+        for parts, value in self._iterate_labels_and_numbers(message, self._accesses, None, ()):
             label = ".".join(parts)
             found[label] = math.nan if label in found else value
             check_element_count(len(found))
         return found
 
-    def _iterate_numbers(
-        self, node: Any, accesses: tuple[FieldAccess, ...], names: Any, parts: tuple[str, ...]
+    def _iterate_labels_and_numbers(
+        self,
+        message_part: Any,
+        accesses: tuple[FieldAccess, ...],
+        names: Any,
+        label_parts: tuple[str, ...],
     ) -> Iterator[tuple[tuple[str, ...], float]]:
         """Yield a pair for each number in a part of a message: its label's parts, and its value.
 
         Args:
-            node: Part of the message.
+            message_part: Part of the message.
             accesses: The fields and elements that lead from this part to the number.
             names: List of names of the elements in the part, or None.
-            parts: Parts of the label that belong to the way from the message to this part.
+            label_parts: Parts of the label that belong to the way from the message to this part.
         """
         if not accesses:
-            yield parts, self._to_number(node)
+            yield label_parts, self._to_number(message_part)
             return
         access, rest = accesses[0], accesses[1:]
-        names = getattr(node, access.names) if access.names else names
-        field = getattr(node, access.name)
-        for key, item in _select_elements(field, access.key, names):
-            yield from self._iterate_numbers(item, rest, names, parts + access.make_id_parts(key))
+        names = getattr(message_part, access.names) if access.names else names
+        field = getattr(message_part, access.name)
+        for key, item in _iterate_selected_elements(field, access.key, names):
+            yield from self._iterate_labels_and_numbers(
+                item, rest, names, label_parts + access.make_id_parts(key)
+            )
 
     def _to_number(self, value: Any) -> float:
         """Convert a field's content to a number, by the reader's function if it is a quaternion.
@@ -1035,7 +1062,7 @@ class NestedReader(GrowingReader):
         return float(value[0] if isinstance(value, bytes) else value)
 
 
-def _selects_by_name(accesses: Sequence[FieldAccess]) -> bool:
+def _selects_any_element_by_name(accesses: Sequence[FieldAccess]) -> bool:
     """Return whether the way to a number selects any array element by its name.
 
     Args:
@@ -1050,7 +1077,7 @@ def _selects_by_name(accesses: Sequence[FieldAccess]) -> bool:
     return False
 
 
-def _select_elements(
+def _iterate_selected_elements(
     field: Any, key: int | str | None, names: Any
 ) -> Iterator[tuple[int | str | None, Any]]:
     """Yield a pair for each element of a field that a key selects: its name or index, its content.

@@ -37,7 +37,9 @@ _ALL_CHANNELS: MessageShape = ()
 
 
 def compute_max_age_ns(source: SourceConfig, max_age_s: float | None = None) -> int:
-    """Return the age in ns up to which a channel's message may be used; `NEVER_NS` if any may.
+    """Return the age in ns up to which a channel's message may be used.
+
+    It is `NEVER_NS` if there is no maximum.
 
     Args:
         source: Settings of the channel's source, with the maximum age of its messages.
@@ -104,7 +106,7 @@ class ReceivedMessages:
     def compute_age_ns(self, now_ns: int) -> int:
         """Return the age of the newest message in ns.
 
-        If the clock was set back after the message came, the result is `NEVER_NS`, which is more
+        If the clock was set back since the message came, the result is `NEVER_NS`, which is more
         than any maximum age.
         """
         age = now_ns - self.arrival_ns
@@ -116,9 +118,9 @@ class ReceivedMessages:
         self.unread.clear()
         return unread
 
-    def put_back_unread(self, earlier: Iterable[StoredMessage]) -> None:
+    def put_back_unread(self, earlier_messages: Iterable[StoredMessage]) -> None:
         """Insert earlier messages before the unread ones, so that they are read again."""
-        self.unread = deque([*earlier, *self.unread], self.unread.maxlen)
+        self.unread = deque([*earlier_messages, *self.unread], self.unread.maxlen)
 
     def copy(self, max_unread: int | None = None) -> ReceivedMessages:
         """Return a copy, to which messages can be added without changing this object.
@@ -158,30 +160,30 @@ class KeptMessages:
         """The stored messages, in the order in which they were read."""
         return tuple(self._newest.values())
 
-    def update_name_lists(self, message: Any) -> list[int]:
-        """Make a message's lists of element names the current ones; return the number of each list.
+    def update_name_lists_and_get_numbers(self, message: Any) -> list[int]:
+        """Make a message's lists of element names the current ones; return each list's number.
 
         Equal lists have equal numbers.
         """
-        return [names.set_names_from_message(message) for names in self.names]
+        return [names.set_names_and_get_list_number(message) for names in self.names]
 
-    def find_shape(self, message: Any) -> MessageShape:
+    def find_message_shape(self, message: Any) -> MessageShape:
         """Return a tuple that identifies which element names and array lengths a message has.
 
         If some channels are elements in lists of messages, every message gets a shape of its own.
         """
         if self._nested:
             return (next(self._count),)
-        numbers = self.update_name_lists(message)
+        numbers = self.update_name_lists_and_get_numbers(message)
         return (*numbers, *[reader.count_elements(message) for reader in self._arrays])
 
     def add_message(self, stored: StoredMessage, shape: MessageShape) -> None:
-        """Store a message that was read, in place of the one of the same shape.
+        """Store a message that was read, in place of the stored message with an equal shape.
 
         Args:
             stored: The message.
-            shape: The message's shape from `find_shape`; that of a message with all channels is ().
-                Such a message replaces all others.
+            shape: The message's shape from `find_message_shape`; () if the message has all
+                channels. Such a message replaces all stored ones.
         """
         if shape == _ALL_CHANNELS:
             self._newest = {shape: stored}
@@ -206,7 +208,7 @@ class KeptMessages:
         for place, stored in enumerate(unread):
             shape: MessageShape | int = place
             with suppress(Exception):
-                shape = self.find_shape(stored[0])
+                shape = self.find_message_shape(stored[0])
             newest.pop(shape, None)
             newest[shape] = stored
         return list(newest.values())
@@ -219,9 +221,9 @@ class KeptMessages:
 
 
 class ChannelAges:
-    """Arrival time and maximum age of the message from which each of a source's n channels comes.
+    """Arrival time and maximum age of the message that holds the reading of each channel.
 
-    Channels of one source may come from different messages.
+    The n channels of one source may have their readings from different messages.
     """
 
     def __init__(self, config: SourceConfig, readers: Iterable[Reader]) -> None:
@@ -238,7 +240,10 @@ class ChannelAges:
         self._stamps = np.full(len(self.limits), _NO_STAMP)
 
     def set_arrival_times(
-        self, mask: NDArray[np.bool_], stored: StoredMessage, previous: StoredMessage | None
+        self,
+        channels_in_message: NDArray[np.bool_],
+        stored: StoredMessage,
+        previous: StoredMessage | None,
     ) -> None:
         """Set the arrival time of some channels to that of the message that was just read.
 
@@ -246,7 +251,7 @@ class ChannelAges:
         channel's arrival time does not change.
 
         Args:
-            mask: Which of the source's n channels the message has, as bools (n,).
+            channels_in_message: Which of the source's n channels the message has, as bools (n,).
             stored: The message.
             previous: The message that was read before this one, or None. Unless `partial` is true,
                 all channels came from it.
@@ -255,9 +260,9 @@ class ChannelAges:
             self.arrivals[:] = previous[2]
             self._stamps[:] = previous[1] or _NO_STAMP
         stamp_ns, arrival_ns = stored[1] or _NO_STAMP, stored[2]
-        new = mask & ((self._stamps != stamp_ns) | (stamp_ns == _NO_STAMP))
+        new = channels_in_message & ((self._stamps != stamp_ns) | (stamp_ns == _NO_STAMP))
         self.arrivals[new] = arrival_ns
-        self._stamps[mask] = stamp_ns
+        self._stamps[channels_in_message] = stamp_ns
         self.partial = bool((self.arrivals != arrival_ns).any() or (self._stamps != stamp_ns).any())
 
 
@@ -283,24 +288,25 @@ class Feed:
         for reader in self.growing:
             if (own_ns := compute_max_age_ns(config, reader.max_age_s)) < NEVER_NS:
                 reader.set_removal_delay_ns(own_ns)
-        self._settled = sum(r.expected_count for r in readers if r not in self.growing)
+        self._settled = sum(r.expected_channel_count for r in readers if r not in self.growing)
         self._kept = KeptMessages(readers, names)
         self._last: StoredMessage | None = None
-        """The message that was read last since `assign_array_part`, or None."""
+        """The message that was read last since `assign_array_part_and_get_end`, or None."""
         self.received = ReceivedMessages(self._kept.max_unread)
         self.fresh = True
         """Whether the newest message could be used (was new enough) at the newest read."""
         self.error = ""
         """Why the newest message could not be read; "" if it could."""
 
-    def assign_array_part(self, start: int, raw: Row) -> int:
+    def assign_array_part_and_get_end(self, start: int, table_array: Row) -> int:
         """Set the part of the table's array into which this source writes its numbers.
 
-        The messages that were read last become unread again, so that their numbers get there too.
+        The messages that were read last become unread again, so that their numbers are written
+        there.
 
         Args:
-            start: Index of the source's first channel in `raw`.
-            raw: The table's array (N,) of the numbers of all channels.
+            start: Index of the source's first channel in `table_array`.
+            table_array: The table's array (N,) of the numbers of all channels.
 
         Returns:
             The index behind the source's last channel.
@@ -309,7 +315,9 @@ class Feed:
         self._reads: list[tuple[Reader, Row, slice]] = []
         for reader in self.readers:
             first, stop = stop, stop + len(reader.ids)
-            self._reads.append((reader, raw[first:stop], slice(first - start, stop - start)))
+            self._reads.append(
+                (reader, table_array[first:stop], slice(first - start, stop - start))
+            )
         self.place = slice(start, stop)
         """The part of the table's arrays that holds the source's channels."""
         self.ages = ChannelAges(self.config, self.readers)
@@ -347,34 +355,34 @@ class Feed:
             if mine.has_same_wildcard(theirs):
                 mine.copy_state_from(theirs)
 
-    def reset(self) -> None:
+    def discard_camera_frames(self) -> None:
         """Discard the camera frames of earlier messages, because a new episode starts."""
         for reader in self.readers:
-            reader.reset()
+            reader.discard_camera_frames()
 
     @property
-    def expected_count(self) -> int:
+    def expected_channel_count(self) -> int:
         """Number of channels that should be present."""
-        return self._settled + sum([reader.expected_count for reader in self.growing])
+        return self._settled + sum([reader.expected_channel_count for reader in self.growing])
 
-    def make_reported_channels_mask(self) -> NDArray[np.bool_]:
+    def make_mask_of_channels_with_reported_loss(self) -> NDArray[np.bool_]:
         """Return a mask (n,) of the source's n channels whose loss is reported to the user.
 
-        They are all channels except those of a `*` that are not expected to be in each message.
+        They are all channels, except those of a `*` that are not expected to be in each message.
         """
-        masks = [reader.make_reported_channels_mask() for reader in self.readers]
+        masks = [reader.make_mask_of_channels_with_reported_loss() for reader in self.readers]
         return np.concatenate(masks) if masks else np.zeros(0, bool)
 
-    def make_explained_channels_mask(self) -> NDArray[np.bool_]:
-        """Return a mask (n,) of the source's n channels whose absence diagnostics explain.
+    def make_mask_of_channels_with_explained_absence(self) -> NDArray[np.bool_]:
+        """Return a mask (n,) of those channels whose absence is explained in the diagnostics.
 
-        They are those whose loss is reported, and all channels of a `*` whose array elements are
-        identified by their index.
+        They are the channels whose loss is reported, and all channels of a `*` whose array elements
+        are identified by their index.
         """
         masks = [
             np.ones(len(reader.ids), bool)
             if reader in self.growing and not reader.merges
-            else reader.make_reported_channels_mask()
+            else reader.make_mask_of_channels_with_reported_loss()
             for reader in self.readers
         ]
         return np.concatenate(masks) if masks else np.zeros(0, bool)
@@ -395,21 +403,21 @@ class Feed:
             return received.count > received.count_read
         return received.stamp_ns == stamp_ns
 
-    def mark_stale_channels_missing(
+    def mark_stale_channels_and_tell_if_fresh(
         self, ok: NDArray[np.bool_], now_ns: int, stamp_ns: int | None
     ) -> bool:
-        """Mark in `ok` as missing those of the source's channels whose message is too old.
+        """Set in `ok` to False those of the source's channels whose message is too old.
 
         This ends a read of the source: messages that arrive later count as new.
 
         Args:
-            ok: Which of the table's N channels have a valid number, as bools (N,). Those whose
-                message is too old are set to False here.
+            ok: Which of the table's N channels have a valid number, as bools (N,); changed in
+                place.
             now_ns: Time of the read in ns.
             stamp_ns: In lockstep the simulated time of the step in ns; None in real time.
 
         Returns:
-            Whether the newest message is new enough for at least one channel.
+            Whether the newest message can be read, and is new enough for at least one channel.
         """
         received, ages = self.received, self.ages
         in_time = not self.error and self.is_newest_message_usable(now_ns, stamp_ns)
@@ -424,7 +432,7 @@ class Feed:
         return in_time
 
     def explain_lateness(self, now_ns: int, stamp_ns: int | None) -> str:
-        """Describe, for a log line, why the newest message is too old, or that there is none.
+        """Return text for a log line on why the newest message is too old, or that there is none.
 
         Args:
             now_ns: Time of the read in ns.
@@ -450,7 +458,7 @@ class Feed:
             )
         return f"no message for more than {longest_s:g} s"
 
-    def add_new_channels(self, lockstep: bool) -> bool:
+    def add_channels_if_new(self, lockstep: bool) -> bool:
         """Add channels for array elements that unread messages have for the first time.
 
         Channels whose elements have been missing for too long may be removed. Of several unread
@@ -471,19 +479,19 @@ class Feed:
         for stored in received.unread if self._kept.names or self.growing else ():
             self.error = ""
             try:
-                self._kept.update_name_lists(stored[0])
+                self._kept.update_name_lists_and_get_numbers(stored[0])
                 for reader in self.growing:
-                    changed |= reader.add_new_channels(
+                    changed |= reader.add_channels_if_new(
                         stored[0], _get_message_time_ns(stored, lockstep)
                     )
             except Exception as error:
                 self.error = f"unreadable message ({error})"
         return changed
 
-    def write_numbers(self, lockstep: bool) -> None:
+    def write_numbers_of_unread_messages(self, lockstep: bool) -> None:
         """Write the numbers of the unread messages into the table.
 
-        Call `add_new_channels` before.
+        Call `add_channels_if_new` before, so that the table has a place for all of them.
 
         Args:
             lockstep: Whether a simulator and the node wait for each other at every step.
@@ -493,10 +501,10 @@ class Feed:
             try:
                 if len(unread) > 1:
                     self.error = ""
-                    self._kept.update_name_lists(stored[0])
+                    self._kept.update_name_lists_and_get_numbers(stored[0])
                 if not self.error:
-                    shape = self._write_message_numbers(
-                        stored, lockstep, after_another=stored is not unread[0]
+                    shape = self._write_message_numbers_and_get_shape(
+                        stored, lockstep, is_further_message=stored is not unread[0]
                     )
             except Exception as error:
                 self.error = f"unreadable message ({error})"
@@ -507,19 +515,19 @@ class Feed:
             self._last = stored
             self._kept.add_message(stored, shape)
 
-    def _write_message_numbers(
-        self, stored: StoredMessage, lockstep: bool, after_another: bool
+    def _write_message_numbers_and_get_shape(
+        self, stored: StoredMessage, lockstep: bool, is_further_message: bool
     ) -> MessageShape:
         """Write one message's numbers into the table.
 
-        A channel that the message does not have becomes missing. If it is an array element that is
-        identified by a name, its earlier value stays in two cases: in real time if it has a maximum
-        age, and in lockstep if the earlier value is from this step.
+        A channel that the message does not have becomes missing. If the channel is an array element
+        that is identified by a name, its earlier value stays in two cases: in real time if the
+        channel has a maximum age, and in lockstep if the earlier value is from this step.
 
         Args:
             stored: The message to read.
             lockstep: Whether a simulator and the node wait for each other at every step.
-            after_another: Whether an earlier message of the source was read at this tick.
+            is_further_message: Whether an earlier message of the source was read at this tick.
 
         Returns:
             The message's shape, which identifies its element names and array lengths; () if no
@@ -528,14 +536,14 @@ class Feed:
         merges, ages = True, self.ages
         if lockstep:
             same = self._last is not None and self._last[1] == stored[1]
-            merges = same and (after_another or stored[1] is not None)
+            merges = same and (is_further_message or stored[1] is not None)
             if not merges:
                 self._kept.clear()
         stays: NDArray[np.bool_] | None = None
         for reader, row, place in self._reads:
-            there = reader.read(stored[0], row)
+            there = reader.read_into_row(stored[0], row)
             if self.growing:
-                reader.record_presence(there, _get_message_time_ns(stored, lockstep))
+                reader.record_present_channels(there, _get_message_time_ns(stored, lockstep))
             if there is None:
                 continue
             if merges and reader.merges:
@@ -548,45 +556,51 @@ class Feed:
         if stays is None:
             stays = np.zeros(len(ages.limits), bool)
         ages.set_arrival_times(~stays, stored, self._last)
-        return self._kept.find_shape(stored[0]) if stays.any() else _ALL_CHANNELS
+        return self._kept.find_message_shape(stored[0]) if stays.any() else _ALL_CHANNELS
 
-    def explain_missing_channel(self, index: int, now_ns: int) -> str:
-        """Describe why a channel is missing although the source's newest message can be used.
+    def explain_missing_channel(self, channel_index: int, now_ns: int) -> str:
+        """Return text on why a channel is missing although the source's newest message can be used.
 
         Args:
-            index: Index of the channel among the source's channels.
+            channel_index: Index of the channel among the source's channels.
             now_ns: Time of the read in ns.
         """
         ages = self.ages
-        arrival_ns = int(ages.arrivals[index]) if ages.partial else self.received.arrival_ns
-        if now_ns - arrival_ns > ages.limits[index] and arrival_ns > -NEVER_NS:
+        arrival_ns = int(ages.arrivals[channel_index]) if ages.partial else self.received.arrival_ns
+        if now_ns - arrival_ns > ages.limits[channel_index] and arrival_ns > -NEVER_NS:
             what = "no message with it" if ages.partial else "no message"
-            return f"{what} for more than {ages.limits[index] / 1e9:g} s"
-        reader, place = self._find_reader(index)
-        return reader.explain_absent(place) or reader.explain_invalid(place)
+            return f"{what} for more than {ages.limits[channel_index] / 1e9:g} s"
+        reader, place = self._find_reader_and_index(channel_index)
+        return reader.explain_absence_from_message(place) or reader.explain_invalid_number(place)
 
-    def describe_absence_detail(self, index: int) -> str:
-        """Describe a possible cause of a channel's absence, such as a similar name in the message.
+    def describe_likely_cause_of_absence(self, channel_index: int) -> str:
+        """Return text on a possible cause of a channel's absence, such as a similar name.
 
         Args:
-            index: Index of the channel among the source's channels.
+            channel_index: Index of the channel among the source's channels.
 
         Returns:
             Text for a log line, or "" if no cause is known.
         """
-        reader, place = self._find_reader(index)
-        if self.ages.partial and self.ages.arrivals[index] > -NEVER_NS:  # an earlier message had it
-            return reader.describe_replacement(place)
-        return reader.describe_absence_detail(place) if reader.explain_absent(place) else ""
+        reader, place = self._find_reader_and_index(channel_index)
+        if (
+            self.ages.partial and self.ages.arrivals[channel_index] > -NEVER_NS
+        ):  # an earlier message had it
+            return reader.describe_possible_replacement(place)
+        return (
+            reader.describe_likely_cause_of_absence(place)
+            if reader.explain_absence_from_message(place)
+            else ""
+        )
 
-    def _find_reader(self, index: int) -> tuple[Reader, int]:
+    def _find_reader_and_index(self, channel_index: int) -> tuple[Reader, int]:
         """Return the reader that reads a channel, and the channel's index in that reader.
 
         Args:
-            index: Index of the channel among the source's channels.
+            channel_index: Index of the channel among the source's channels.
         """
         for reader in self.readers:
-            if index < len(reader.ids):
-                return reader, index
-            index -= len(reader.ids)
-        raise IndexError(index)
+            if channel_index < len(reader.ids):
+                return reader, channel_index
+            channel_index -= len(reader.ids)
+        raise IndexError(channel_index)

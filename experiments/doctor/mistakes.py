@@ -188,7 +188,7 @@ class Robot:
         while not raws or (ticks is not None and len(raws) < ticks):
             start = make_evaluation_seeds(seed, episode + 1)[episode]
             disturber = Disturber(self.ids, settings, seed)
-            disturber.reset(start.episode)
+            disturber.start_episode(start.episode)
             wired = MistakenWiring(self.ids, self.actuators, mistakes, self.scale, self.offset)
             wired.rng = np.random.default_rng([seed, episode])
             live = LiveEpisode(self.env, start.environment, disturber, self.ids)

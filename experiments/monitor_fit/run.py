@@ -213,7 +213,7 @@ class MonitorWatch:
         """Return for each channel (N,) the slot (input position) that really gets its signal."""
         place = {name: number for number, name in enumerate(self._policy.nominal_ids)}
         slots = np.empty(len(place), np.int64)
-        for slot, signal in zip(disturber.ids, disturber.order, strict=True):
+        for slot, signal in zip(disturber.ids, disturber.signal_ids_by_slot, strict=True):
             slots[place[signal]] = place[slot]
         return slots
 

@@ -48,7 +48,7 @@ def measure_attention(
         """Add the mean magnitude of each signal's attention weights in this step to `weights`."""
         attention = policy.attention
         assert attention is not None
-        shown = dict(zip(disturber.ids, disturber.order, strict=True))
+        shown = dict(zip(disturber.ids, disturber.signal_ids_by_slot, strict=True))
         for channel, column in zip(policy.channel_order, np.abs(attention).T, strict=True):
             weights[shown.get(channel, NOISE)].append(float(column.mean()))
 

@@ -282,13 +282,13 @@ def measure_memory(seconds: float) -> dict[str, Any]:
         collect_messages_of_walk(node, 200)
         recorder = node.node._recorder
         assert recorder is not None
-        recorder.flush(now=True)
+        recorder.flush(even_if_few=True)
         recorder._options = replace(recorder._options, black_box_s=1e6)  # ticks are faster here
         recorder._box.clear()
         recorder._box_bytes = 0
         tracemalloc.start()
         collect_messages_of_walk(node, ticks)
-        recorder.flush(now=True)
+        recorder.flush(even_if_few=True)
         counted, before = recorder._box_bytes, tracemalloc.get_traced_memory()[0]
         messages = sum(len(batch.notes) for batch in recorder._box)
         recorder._box.clear()

@@ -181,7 +181,7 @@ def record_troubled_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]
         try:
             ant.run_ticks(ticks)
             assert node._recorder is not None
-            status = node._recorder.get_status()[0]
+            status = node._recorder.get_text_health_and_figures()[0]
         finally:
             ant.close()
             node.destroy_node()

@@ -58,7 +58,7 @@ def test_an_unannounced_shuffle_moves_signals_behind_the_same_ids():
     values, ids = one.disturb(VALUES, IDS)
     assert set(ids) == set(IDS) and sorted(values.tolist()) == VALUES.tolist()
     shown = dict(zip(ids, values.tolist(), strict=True))
-    truth = dict(zip(one.ids, one.order, strict=True))
+    truth = dict(zip(one.ids, one.signal_ids_by_slot, strict=True))
     assert all(shown[slot] == VALUES[IDS.index(truth[slot])] for slot in IDS)
     assert any(truth[slot] != slot for slot in IDS)
     assert one.shuffle_count == 1
@@ -93,13 +93,13 @@ def test_everything_follows_from_seed_and_episode():
         "nan": 0.1,
     }
     one, other = disturber(**settings), disturber(**settings)
-    one.reset(4)
+    one.start_episode(4)
     run(one, 10)
     for episode in (4, 2, 4):
-        one.reset(episode)
-        other.reset(episode)
+        one.start_episode(episode)
+        other.start_episode(episode)
         np.testing.assert_equal(run(one, 10), run(other, 10))
-    other.reset(5)
+    other.start_episode(5)
     assert str(run(one, 10)) != str(run(other, 10))
 
 
@@ -124,14 +124,14 @@ def test_a_missing_share_is_missing_for_the_whole_episode():
     one = disturber(missing=0.25)
     shown = {ids for _, ids in run(one, 5)}
     assert len(shown) == 1 and len(shown.pop()) == 9
-    one.reset(1)
+    one.start_episode(1)
     assert {ids for _, ids in run(one, 5)} != shown
 
 
 def test_a_channel_that_does_not_come_is_missing_in_the_slot_that_carries_it():
     one = disturber(shuffle="reset")
     values, ids = one.disturb(VALUES[1:], IDS[1:])
-    hidden = one.ids[one.order.index(IDS[0])]
+    hidden = one.ids[one.signal_ids_by_slot.index(IDS[0])]
     assert set(ids) == set(IDS) - {hidden}
     assert sorted(values.tolist()) == VALUES[1:].tolist()
     assert len(one.disturb(VALUES, IDS)[1]) == 12
@@ -164,12 +164,12 @@ def test_settings_that_change_on_the_way_draw_anew_only_what_they_decide():
     assert ids[len(names) :] == ("noise.0", "noise.1")
     one.change_settings(replace(one.settings, noise_channels=0, missing=0.0))
     assert len(one.disturb(VALUES, IDS)[1]) == 12
-    assert one.order == steady.order
+    assert one.signal_ids_by_slot == steady.signal_ids_by_slot
     one.shuffle()
-    assert one.order != steady.order and one.shuffle_count == 2
-    one.reset(1)
-    steady.reset(1)
-    assert one.order == steady.order and not one.settings.missing
+    assert one.signal_ids_by_slot != steady.signal_ids_by_slot and one.shuffle_count == 2
+    one.start_episode(1)
+    steady.start_episode(1)
+    assert one.signal_ids_by_slot == steady.signal_ids_by_slot and not one.settings.missing
 
 
 def test_a_delay_that_grows_holds_the_reading_until_it_is_that_late():
@@ -189,13 +189,13 @@ def test_a_schedule_changes_the_same_steps_of_every_episode():
     )
     one = Disturber(IDS, DisturbanceSettings(), 1, schedule)
     for episode in (0, 1):
-        one.reset(episode)
+        one.start_episode(episode)
         counts = [(len(ids), one.shuffle_count) for _, ids in run(one, 2)]
         assert counts == [(12, 0), (12, 0)]
         assert [len(ids) for _, ids in run(one, 2)] == [6, 6]
         assert [len(ids) for _, ids in run(one, 3)] == [12, 12, 12]
         assert one.shuffle_count == 2
-    one.reset(0)
+    one.start_episode(0)
     first = run(one, 8)
     again = Disturber(IDS, DisturbanceSettings(), 1, schedule[::-1])
     assert run(again, 8) == first
@@ -250,5 +250,5 @@ def test_the_same_messages_are_lost_whether_others_are_repeated_or_not():
     assert lost == [arrived for _, arrived, _ in messages(disturber(lose=0.2, repeat=0.4), 200)]
     one = disturber(lose=0.2)
     run(one, 7)
-    one.reset(0)
+    one.start_episode(0)
     assert lost == [arrived for _, arrived, _ in messages(one, 200)]

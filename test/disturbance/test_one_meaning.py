@@ -145,7 +145,7 @@ def scrambler(words: str, env: VariedRobot) -> Iterator[Received]:
     message, disturber = ScrambledReadings(wiring), Disturber(CHANNELS, settings, 2)
     message.check_settings(settings)
     for number in range(EPISODES):
-        disturber.reset(number)
+        disturber.start_episode(number)
         heard = []
         for step in range(STEPS):
             message.fill_message(Readings(RECORDED[step], CHANNELS, N, True, 0), disturber, step)

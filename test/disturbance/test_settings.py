@@ -178,10 +178,10 @@ def test_a_setting_is_a_parameter_of_simulator_and_scrambler(one):
 def test_a_setting_disturbs_the_kinds_of_observation_that_it_names_and_no_other(one, kind):
     settings = DisturbanceSettings(**{one.name: another(one)})
     if kind in one.observations:
-        settings.check_observation(kind)
+        settings.check_can_disturb(kind)
     else:
         with pytest.raises(ValueError, match=f"{one.name}: .*allowed for {kind}: shuffle"):
-            settings.check_observation(kind)
+            settings.check_can_disturb(kind)
 
 
 @WALK
@@ -217,7 +217,7 @@ def test_of_a_range_each_episode_has_a_number_of_its_own_that_nothing_else_chang
         disturber = Disturber(IDS, DisturbanceSettings(**settings), 3)
         found = []
         for episode in range(60):
-            disturber.reset(episode)
+            disturber.start_episode(episode)
             found.append((disturber.settings.delay.value, disturber.settings.gain.value))
         return found
 

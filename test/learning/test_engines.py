@@ -50,7 +50,7 @@ PROTOCOLS = {
     "copied and missing": DisturbanceSettings(copies=3, missing=0.2),
     "any share missing": DisturbanceSettings(shuffle=Shuffle(True), missing=Range(0.0, 0.7)),
 }
-PLAYED = {one.name for how in PROTOCOLS.values() for one in how.changed_settings}
+PLAYED = {one.name for how in PROTOCOLS.values() for one in how.non_default_settings}
 assert {one.name for one in SETTINGS if one.compiled} == PLAYED, "compare every compiled setting"
 FORMS = {
     "authors": AttentionSizes(1, 8, 16, 32, ["value"], []),

@@ -31,7 +31,7 @@ def test_it_ends_with_the_environment_or_at_its_limit(cartpole):
 def test_ticks_show_what_the_disturbance_leaves_and_when_signals_move(cartpole):
     channels = cartpole.unwrapped.channels
     disturber = Disturber(channels, DisturbanceSettings(Shuffle(True, 4), noise_channels=2), 1)
-    disturber.reset(0)
+    disturber.start_episode(0)
     episode = LiveEpisode(cartpole, 5, disturber, channels, limit=9)
     moved = []
     for tick in episode:

@@ -386,7 +386,9 @@ def test_a_shuffle_on_the_way_moves_the_frames_that_come_from_then_on():
         view = np.zeros((5, 4, 1, 1), np.int64)  # each pixel says its content and its frame
         view[..., 0, 0] = 100 * np.arange(5)[:, None] + np.maximum(tick - 3 + np.arange(4), 0)
         shown, ids = patches.disturb(view, channels)
-        orders.append([int(disturber.order[disturber.ids.index(name)][-1]) for name in ids])
+        orders.append(
+            [int(disturber.signal_ids_by_slot[disturber.ids.index(name)][-1]) for name in ids]
+        )
         for age in range(4):
             at = max(tick - age, 0)
             expected = [100 * content + at for content in orders[at]]

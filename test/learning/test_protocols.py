@@ -117,7 +117,7 @@ def test_copies_repeat_contents_and_change_no_other_draw(ant):
     seen = []
 
     def look(policy, disturber):
-        seen.append((policy.channel_order, disturber.order))
+        seen.append((policy.channel_order, disturber.signal_ids_by_slot))
 
     play_episodes(
         policy, ant, ANT_TASK.channels, 1, 1, EvaluationProtocol.parse("reset+5"), watch=look

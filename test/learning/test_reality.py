@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
-from an_control.disturbance import DisturbanceSettings, Disturber, Range, Stop
+from an_control.disturbance import DisturbanceSettings, Disturber, Range, RobotStop
 from an_control.disturbance.patches import DisturbedPatches
 from an_control.learning.rollout.engine import make_evaluation_seeds
 from an_control.learning.rollout.episode import LiveEpisode, play_episode
@@ -113,7 +113,7 @@ def test_of_a_repeated_message_the_policy_makes_a_step():
 
 
 def test_in_a_stop_the_safe_command_is_sent_and_the_policy_hears_of_it(monkeypatch):
-    monkeypatch.setattr(Disturber, "draw_stop", lambda self, step_s: Stop(10, 5, 20))
+    monkeypatch.setattr(Disturber, "draw_robot_stop", lambda self, step_s: RobotStop(10, 5, 20))
     policy, sent, result = played("stop=1")
     assert sent[10:15] == [0.0] * 5 and 0.0 not in sent[:9] and len(policy.seen) == 40
     told = [step for step, action in enumerate(policy.told) if action is not None]

@@ -87,7 +87,7 @@ def test_the_black_box_forgets_what_is_old_but_not_what_it_amounts_to(
     while time.monotonic() < until_s or step < 40:
         stand.step(step)
         step += 1
-    node._recorder.flush(now=True)
+    node._recorder.flush(even_if_few=True)
     assert sum(len(batch.notes) for batch in node._recorder._box) < 9 * step
     node._set_estop("by service")
     node.trigger_shutdown()
@@ -107,7 +107,7 @@ def test_a_black_box_that_begins_in_the_middle_of_a_tick_is_replayed_from_the_ne
         stand.step(step)
         time.sleep(0.01)
     stand.step(40)
-    node._recorder.flush(now=True)
+    node._recorder.flush(even_if_few=True)
     box = node._recorder._box
     kinds = recorder._NUMBERS, recorder._STATE
     for number, batch in enumerate(box):
@@ -142,8 +142,8 @@ def test_the_black_box_forgets_in_simulated_time_too(stand: Stand, tmp_path: Pat
         options, "/robot", node._loop.controller, {}, serialize_message, offset_ns=0, log=print
     )
     for tick in range(100):  # ten seconds after the simulator's start
-        simulated.record_tick(tick * 100_000_000, None, sends=False)
-        simulated.flush(now=True)
+        simulated.record_tick(tick * 100_000_000, None, sends_command=False)
+        simulated.flush(even_if_few=True)
     assert len(simulated._box) == 11
     simulated.close()
 

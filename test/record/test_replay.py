@@ -115,7 +115,7 @@ def test_every_command_of_a_troubled_session_is_replayed_to_the_last_bit(
     assert summary.notes == []
     assert summary.ticks > 100
     assert {"rewire", "estop", "model", "activate", "wiring"} <= summary.events.keys()
-    assert [one for one in commands if not one.equals_recorded_command] == []
+    assert [one for one in commands if not one.is_equal_to_recorded_command] == []
     kinds = {one.kind for one in commands}
     assert {CommandKind.POLICY, CommandKind.STOP, CommandKind.HALT} <= kinds
 

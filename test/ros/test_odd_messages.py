@@ -72,7 +72,7 @@ def test_one_message_with_stray_names_does_not_stop_the_robot(stand, capfd):
     for step in range(12, 40):
         tick(step)
         assert controller.safe_reason == ""
-    assert controller.table.expected_count <= 4
+    assert controller.table.expected_channel_count <= 4
     assert "z.position new: expected once they have come for 1 s" in capfd.readouterr().err
 
 

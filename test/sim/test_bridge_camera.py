@@ -196,7 +196,7 @@ def test_the_scrambled_image_shows_each_patch_where_the_scramble_has_it(seer, tm
         behind.store_message("scrambled", out.message, stamp_ns, 0)
         seen = behind.read(0, stamp_ns)
         assert len(seen.ids) == 9 and seen.expected == 15
-        content = dict(zip(scramble.ids, scramble.order, strict=True))
+        content = dict(zip(scramble.ids, scramble.signal_ids_by_slot, strict=True))
         for name, patch in zip(seen.ids, seen.values[:, -1], strict=True):
             row, column = map(int, content[name].split(".")[1:])
             np.testing.assert_array_equal(patch, patches[5 * row + column])

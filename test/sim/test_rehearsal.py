@@ -189,7 +189,7 @@ class Both:
         return [
             (
                 table.list_missing_sources(),
-                one.has_min_share(share),
+                one.has_min_present_share(share),
                 table.measured is None or table.measured.has_all_positions,
             )
             for table, one in zip(self.tables, readings, strict=True)
@@ -352,7 +352,7 @@ def test_an_entry_that_finds_no_element_is_expected_as_on_the_robot(tmp_path):
     )
     write_wiring(derived, tmp_path / "scrambled.yaml")
     on_robot, behind = ChannelTable(wiring), ChannelTable(load_wiring(tmp_path / "scrambled.yaml"))
-    assert on_robot.expected_count == behind.expected_count == len(wiring.channels)
+    assert on_robot.expected_channel_count == behind.expected_channel_count == len(wiring.channels)
 
 
 def test_the_policy_that_sim_starts_may_compile_for_minutes():

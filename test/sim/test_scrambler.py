@@ -246,7 +246,9 @@ def test_behind_it_each_of_the_robots_channels_can_be_rewired_and_is_expected_fr
     assert [one.id for one in derived.channels] == [*(one.id for one in robot.channels), "*"]
     assert derived.rewirable_settings["channels.roll.field"] == "position[roll]"
     table = ChannelTable(derived)
-    assert table.ids == tuple(one.id for one in robot.channels) and table.expected_count == 28
+    assert (
+        table.ids == tuple(one.id for one in robot.channels) and table.expected_channel_count == 28
+    )
 
 
 @pytest.mark.parametrize("mode", ["lockstep", "rate"])

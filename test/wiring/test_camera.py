@@ -132,7 +132,7 @@ def test_the_first_frame_fills_the_stack_and_the_newest_comes_last(camera):
     for tick in range(1, 4):
         readings = see(table, image(frames[tick], (tick + 1) * STEP_NS))
     np.testing.assert_array_equal(readings.values, cut_patches(np.array(frames[1:]), 4))
-    table.reset()
+    table.discard_camera_frames()
     readings = see(table, image(frames[0], 9 * STEP_NS))
     np.testing.assert_array_equal(readings.values, cut_patches(np.array(frames[:1] * 3), 4))
 
@@ -212,7 +212,7 @@ stamp = SimpleNamespace(sec=0, nanosec=5)
 message = SimpleNamespace(header=SimpleNamespace(stamp=stamp), format="png", data=png)
 channel = ChannelConfig("eye.*", "eye", image=ImageConfig((side, side), 64, 2))
 try:
-    CameraReader(channel, {"format", "data"}, 10**9).read(message, np.zeros(128 * 128))
+    CameraReader(channel, {"format", "data"}, 10**9).read_into_row(message, np.zeros(128 * 128))
 except ValueError as error:
     print(error)
 """

@@ -128,7 +128,10 @@ def test_every_type_of_number_gets_exactly_what_it_takes(tmp_path: Path) -> None
     whole = carrier(tmp_path, "std_msgs/msg/Int16MultiArray", field="data", actuators=wide)
     whole.fill(np.array([-200.6, 0.2]), None)
     assert whole.message.data.tolist() == [-201, 0]
-    assert whole.read_values(whole.message).tolist() == [-201.0, 0.0] and not whole.has_exact_fields
+    assert (
+        whole.read_values(whole.message).tolist() == [-201.0, 0.0]
+        and not whole.has_only_float64_fields
+    )
     grip = {"grip": actuator(limits=[0, 1])}
     switch = carrier(tmp_path, "std_msgs/msg/Bool", field="data", actuators=grip)
     for value, on in ((0.7, True), (0.2, False)):

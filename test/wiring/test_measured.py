@@ -52,7 +52,7 @@ def test_each_message_of_a_command_has_its_own_measurement(
         message("grip", {"g": hold()}),
     )
     measured = two.measured
-    assert measured is not None and set(measured.sources) == {"arm", "grip"}
+    assert measured is not None and set(measured.source_names) == {"arm", "grip"}
     two.store_message("arm", joints(b=2.0, a=1.0), None, 0)
     two.read(0)
     np.testing.assert_array_equal(measured.values, [1.0, np.nan, 2.0, np.nan])

@@ -259,11 +259,11 @@ def test_what_is_gone_when_the_robot_starts_to_act_is_no_longer_expected(table: 
     play(robot, range(200), ARM + GRIPPER)
     play(robot, range(200, 250), ARM)
     robot.stop_expecting_absent_channels()
-    assert robot.expected_count == 4  # gone for half a second only
+    assert robot.expected_channel_count == 4  # gone for half a second only
     play(robot, range(250, 400), ARM)
-    assert robot.expected_count == 4
+    assert robot.expected_channel_count == 4
     robot.stop_expecting_absent_channels()
-    assert robot.expected_count == 2
+    assert robot.expected_channel_count == 2
 
 
 def test_a_rewired_table_expects_what_it_expected(table: Table) -> None:
@@ -271,9 +271,9 @@ def test_a_rewired_table_expects_what_it_expected(table: Table) -> None:
     play(robot, range(200), ARM + GRIPPER)
     play(robot, range(200, 250), ARM)
     again = robot.make_rewired_table(robot.wiring)
-    assert again.expected_count == 4
+    assert again.expected_channel_count == 4
     play(again, range(250, 400), ARM)
-    assert again.expected_count == 4
+    assert again.expected_channel_count == 4
 
 
 def test_a_clock_that_is_set_back_makes_no_name_unexpected(table: Table) -> None:

@@ -198,8 +198,8 @@ def share(table: ChannelTable, ranges: Any, now_ns: int = 0) -> float:
     table.store_message("laser", scan(*ranges), None, now_ns)
     table.store_message("gyro", SimpleNamespace(x=1.0, y=2.0, z=0.0), None, now_ns)
     readings = table.read(now_ns)
-    assert readings.has_min_share(readings.present_share - 1e-9)
-    assert not readings.has_min_share(readings.present_share + 1e-9)
+    assert readings.has_min_present_share(readings.present_share - 1e-9)
+    assert not readings.has_min_present_share(readings.present_share + 1e-9)
     return readings.present_share
 
 
@@ -225,12 +225,12 @@ def test_a_channels_weight_counts_beside_those_of_one(load: Load, resolver: Any)
 
 def test_a_share_that_is_just_reached_is_enough_however_sums_are_rounded() -> None:
     ids = tuple(f"{number}" for number in range(8))
-    assert Readings(np.zeros(7), ids[:7], 25).has_min_share(0.28), (
+    assert Readings(np.zeros(7), ids[:7], 25).has_min_present_share(0.28), (
         "0.28 * 25 is a little more than 7"
     )
     eight = Readings(np.zeros(8), ids, 10, weights=(sum([0.1] * 8), 1.0))
-    assert eight.has_min_share(0.8), "eight times 0.1 are a little less than 0.8"
-    assert not Readings(np.zeros(7), ids[:7], 25).has_min_share(0.2800001)
+    assert eight.has_min_present_share(0.8), "eight times 0.1 are a little less than 0.8"
+    assert not Readings(np.zeros(7), ids[:7], 25).has_min_present_share(0.2800001)
 
 
 def test_a_wildcard_that_weighs_nothing_expects_nothing(load: Load, resolver: Any) -> None:
@@ -244,7 +244,7 @@ def test_a_wildcard_that_weighs_nothing_expects_nothing(load: Load, resolver: An
         "gyro.y": {"source": "gyro", "field": "y"},
     }
     table = ChannelTable(load(sources=sources, channels=channels), resolver)
-    assert table.expected_count == 2
+    assert table.expected_channel_count == 2
     assert share(table, [1.0, 2.0, NAN, NAN]) == 1.0
     table.store_message("laser", scan(1.0, 2.0), None, 10**9)
     readings = table.read(10**9)

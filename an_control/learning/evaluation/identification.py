@@ -93,7 +93,7 @@ class _IdentificationCounter:
             policy: The policy, after its action of this step.
             disturber: Object that shuffled the channels and knows their true order.
         """
-        shows = dict(zip(disturber.ids, disturber.order, strict=True))
+        shows = dict(zip(disturber.ids, disturber.signal_ids_by_slot, strict=True))
         truth = np.array([self._index[shows[slot]] for slot in policy.channel_order])
         attention = policy.attention
         assert attention is not None

@@ -64,7 +64,7 @@ class AttentionTrace:
         matched = report is not None and report.setting == "match"
         nominal = self.channels
         signals = {name: place for place, name in enumerate(nominal)}
-        shown = dict(zip(disturber.ids, disturber.order, strict=True))
+        shown = dict(zip(disturber.ids, disturber.signal_ids_by_slot, strict=True))
         announced = disturber.settings.announce or matched
         places, columns = [], []
         for column, name in enumerate(policy.channel_order):

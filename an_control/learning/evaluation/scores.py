@@ -230,7 +230,7 @@ class ScorePlayer:
         Returns:
             The sum of the rewards, and the number of steps.
         """
-        disturber.reset(start.episode)
+        disturber.start_episode(start.episode)
         act = (
             self._make_random_policy(start) if actor == "random" else self._make_teacher_function()
         )

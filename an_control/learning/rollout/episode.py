@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from an_control.disturbance import DisturbanceSettings, Disturber, Stop
+from an_control.disturbance import DisturbanceSettings, Disturber, RobotStop
 from an_control.disturbance.patches import DisturbedPatches
 from an_control.learning.rollout.engine import EpisodeSeeds
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
@@ -79,7 +79,7 @@ class EpisodeDisturbance(typing.Protocol):
     def has_message_arrived(self) -> bool:
         """Return whether the message with this tick's readings arrived; False if it was lost."""
 
-    def draw_stop(self, step_s: float) -> Stop | None:
+    def draw_robot_stop(self, step_s: float) -> RobotStop | None:
         """Draw at which steps of the episode the safe command stops the robot; None for no stop.
 
         This is called once, before the first tick.
@@ -149,14 +149,14 @@ class LiveEpisode:
     ) -> None:
         self._env, self._disturbance, self._limit = env, disturbance, limit
         self._channels = tuple(channels)
-        self.stop: Stop | None = None
+        self.stop: RobotStop | None = None
         """When the safe command, which is an action of zeros, replaces the actions; None for never.
         """
         if disturbance is None:
             vary_robot(env)
         else:
             vary_robot(env, disturbance.settings)
-            self.stop = disturbance.draw_stop(get_step_length_s(env))
+            self.stop = disturbance.draw_robot_stop(get_step_length_s(env))
         self._blind = 0
         self.observation, self.info = env.reset(seed=seed)
         """The environment's newest observation and info."""
@@ -214,7 +214,7 @@ class LiveEpisode:
         self._check_readings_arrive(over)
         self.done = over or len(self.rewards) == self._limit
         if stop is not None:
-            stop.record_distance(step + 1, self.info.get("distance_m"))
+            stop.update_walked_distance(step + 1, self.info.get("distance_m"))
         return reward
 
     def _check_readings_arrive(self, ended: bool) -> None:
@@ -338,7 +338,7 @@ def play_episode(
         BrokenEnvironmentError: The environment fails; see `LiveEpisode`.
     """
     begin = time.perf_counter()
-    disturber.reset(start.episode)
+    disturber.start_episode(start.episode)
     policy.reset()
     disturbance = DisturbedPatches(disturber) if has_patch_observations(env) else disturber
     episode = LiveEpisode(env, start.environment, disturbance, channels)

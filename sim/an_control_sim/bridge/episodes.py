@@ -147,8 +147,8 @@ def _run_episode(
         progress: Called during and after the episode; None for no reports.
         disturber: Draws how the robot is changed and when it is stopped in each episode.
     """
-    disturber.reset(episode)
-    stop = disturber.draw_stop(bridge.robot.simulation.step_s)
+    disturber.start_episode(episode)
+    stop = disturber.draw_robot_stop(bridge.robot.simulation.step_s)
     bridge.robot.vary_robot(disturber.settings)
     timeouts, unmatched = bridge.timeouts, bridge.exchange.unmatched
     bridge.reset(derive_episode_seed(seed, episode), episode)
@@ -164,7 +164,7 @@ def _run_episode(
         return_ += robot.reward
         steps += 1
         if stop is not None:
-            stop.record_distance(steps, robot.distance_m)
+            stop.update_walked_distance(steps, robot.distance_m)
     if stop is not None and stop.begin <= steps <= stop.end:  # the robot fell during the stop
         bridge.set_estop(False)
     wall_s = time.monotonic() - begin_s

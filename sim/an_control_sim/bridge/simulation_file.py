@@ -25,7 +25,7 @@ import numpy as np
 from an_control.wiring.checked_yaml import Entry, WiringError, read_yaml
 from an_control.wiring.command import (
     CommandMessageList,
-    list_message_entries,
+    list_command_message_entries,
     read_actuator_field_path,
     read_shared_field_path,
 )
@@ -249,7 +249,7 @@ def load_simulation(path: str | Path) -> Simulation:
     if version.read_number("1, the version of the format") != 1:
         raise version.make_error("1, the version of the format")
     command = CommandMessageList(
-        tuple(_parse_command_message(one) for one in list_message_entries(top["command"]))
+        tuple(_parse_command_message(one) for one in list_command_message_entries(top["command"]))
     )
     command.check_topics_and_actuators_unique(str(path))
     publish = tuple(

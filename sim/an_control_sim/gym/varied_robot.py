@@ -54,7 +54,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         Raises:
             ValueError: The environment does not support a setting; the message names it.
         """
-        for one in settings.changed_settings:
+        for one in settings.non_default_settings:
             if one.target != "robot":
                 continue
             reason = {

@@ -126,7 +126,7 @@ class ScrambledReadings:
             ValueError: A setting cannot be applied.
         """
         for stage in iterate_scheduled_settings(settings, schedule):
-            stage.check_observation("scalar channels")
+            stage.check_can_disturb("scalar channels")
             if self._count is not None:
                 stage.check_swap_count(self._count)
 
@@ -191,7 +191,7 @@ class ScrambledImage:
             ValueError: A setting cannot be applied.
         """
         for stage in iterate_scheduled_settings(settings, schedule):
-            stage.check_observation("images")
+            stage.check_can_disturb("images")
             stage.check_swap_count(len(self._place))
 
     def start_episode(self) -> None:

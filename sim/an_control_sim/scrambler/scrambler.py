@@ -286,7 +286,10 @@ class Scrambler:
         A signal is the id of a channel, `noise`, or "" for none.
         """
         carried, disturber = self._routing.signal_by_channel, self._disturber
-        return {id_: carried[by] for id_, by in zip(disturber.ids, disturber.order, strict=True)}
+        return {
+            id_: carried[by]
+            for id_, by in zip(disturber.ids, disturber.signal_ids_by_slot, strict=True)
+        }
 
     def move_signals(self, changes: Mapping[str, str]) -> None:
         """Change the signals that channels carry, from the next tick on.
@@ -297,7 +300,7 @@ class Scrambler:
         Raises:
             ValueError: A channel or signal is not known or not allowed now.
         """
-        behind = dict(zip(self._disturber.ids, self._disturber.order, strict=True))
+        behind = dict(zip(self._disturber.ids, self._disturber.signal_ids_by_slot, strict=True))
         self._check_order_changes(changes)
         self._routing.change_signals({behind[id_]: signal for id_, signal in changes.items()})
         self._publish_order_if_changed()
@@ -346,7 +349,7 @@ class Scrambler:
             episode: The index of the episode, on which these depend.
         """
         self._episode = episode
-        self._disturber.reset(episode)
+        self._disturber.start_episode(episode)
         self._output.start_episode()
 
     def change_settings(self, settings: DisturbanceSettings) -> None:
@@ -434,7 +437,7 @@ class Scrambler:
             known = (*self._disturber.ids, *new)
             self._routing.add_channels(new)
             self._disturber = Disturber(known, self._settings, self._seed, self._schedule)
-            self._disturber.reset(self._episode)
+            self._disturber.start_episode(self._episode)
         self._ids = present_ids
 
     def _on_shuffle(self, request: Any, response: Any) -> Any:
@@ -455,7 +458,7 @@ def _check_settings_need_no_simulator(settings: DisturbanceSettings, *, lockstep
     Raises:
         ValueError: A setting needs the simulator.
     """
-    for one in settings.changed_settings:
+    for one in settings.non_default_settings:
         if one.target != "readings" or (lockstep and one.name == "lose"):
             value = f"{one.name}: {getattr(settings, one.name)}"
             where = "in lockstep" if one.name == "lose" else "for the scrambler alone"

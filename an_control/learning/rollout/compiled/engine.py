@@ -163,7 +163,7 @@ class FusedEngine:
                     self.channels, disturbance, start.run, episode=None
                 )
             disturber = disturbers[start.run]
-            disturber.reset(start.episode)
+            disturber.start_episode(start.episode)
             plan = disturber.plan_episode_disturbances(self.batch.steps)
             signals.append(plan.signals)
             present.append(plan.present)
