@@ -100,7 +100,7 @@ class Watched:
     def run(self, start_s: float, end_s: float) -> None:
         """Look as often as the thread would."""
         while start_s < end_s:
-            start_s += self.dog.send_safe_if_due(start_s)
+            start_s += self.dog.send_safe_if_due_and_compute_wait_s(start_s)
 
 
 def test_the_watchdog_says_nothing_while_commands_go_out():

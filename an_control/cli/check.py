@@ -261,7 +261,9 @@ class CheckCommand:
             findings.notes.append(warning)
         names = compare_channels(wiring, table.ids, model)
         watched = resolve_monitor_setting(model, None) != "off"
-        findings.problems += describe_channel_differences(names, str(self.model), watched=watched)
+        findings.problems += describe_channel_differences(
+            names, str(self.model), monitor_is_on=watched
+        )
 
     def _read_bag(self, wiring: Wiring, path: Path) -> tuple[ListenResult, list[str]]:
         """Collect from a bag what `_listen_to_robot` observes on a running robot.
