@@ -588,7 +588,7 @@ class EventLog:
         """The rewired sensors as logged last: a mapping from the channel on which readings arrive
         to the channel whose readings they are."""
         self._misfit, self._policy_waits = False, ""
-        self.reset(0.0)
+        self.forget_logged_changes(0.0)
         self._log_new_configuration_notes(0.0)
 
     def forget_logged_changes(self, now_s: float) -> None:
