@@ -19,7 +19,7 @@ from an_control.control.model_wiring_check import (
     compare_channels,
     describe_channel_differences,
     describe_scale_differences,
-    describe_unread_sources,
+    describe_unread_sources_by_name,
     get_actuator_names,
     join_names,
 )
@@ -148,7 +148,7 @@ class CheckCommand:
             f"{self.wiring}:{line}: {words!r}: decide, then delete the comment"
             for line, words in find_undecided_lines(read_regular_file(self.wiring).decode())
         ]
-        findings.notes += describe_unread_sources(wiring).values()
+        findings.notes += describe_unread_sources_by_name(wiring).values()
         if model is None:
             findings.problems += self._find_command_problems(wiring)
         else:

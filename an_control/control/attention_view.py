@@ -125,20 +125,22 @@ def draw_attention(
 
 
 def compute_attention_shares(
-    attention: NDArray[np.floating], order: Sequence[str], ids: Sequence[str]
+    attention: NDArray[np.floating], column_ids: Sequence[str], ids: Sequence[str]
 ) -> NDArray[np.float64]:
     """Return, for each channel, the share (0 to 1) of queries that give it their largest weight.
 
     Args:
         attention: The attention weights (M queries, n channels).
-        order: The channel ids (n,) of the columns of `attention`.
+        column_ids: The channel ids (n,) of the columns of `attention`.
         ids: The ids (N,) of the channels for which shares are wanted.
 
     Returns:
-        The shares (N,), in the order of `ids`; 0 for a channel that is not in `order`.
+        The shares (N,), in the order of `ids`; 0 for a channel that is not in `column_ids`.
     """
-    wins = np.bincount(attention.argmax(axis=1), minlength=len(order)) if len(order) else ()
-    count = dict(zip(order, wins, strict=True))
+    wins = (
+        np.bincount(attention.argmax(axis=1), minlength=len(column_ids)) if len(column_ids) else ()
+    )
+    count = dict(zip(column_ids, wins, strict=True))
     return np.array([count.get(name, 0) / len(attention) for name in ids])
 
 

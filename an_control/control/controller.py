@@ -24,7 +24,7 @@ from an_control.control.model_wiring_check import (
     check_wiring_fits_model,
     compare_channels,
     describe_channel_differences,
-    describe_unread_sources,
+    describe_unread_sources_by_name,
     explain_wrong_rate,
     get_trained_ramp_s,
     has_discrete_action,
@@ -120,12 +120,12 @@ class ActingPolicy:
             return 0.0  # choices such as buttons cannot be blended
         return get_trained_ramp_s(model) if self._asked_ramp_s is None else self._asked_ramp_s
 
-    def convert_to_action(self, values: np.ndarray) -> np.ndarray:
+    def convert_to_action(self, command_values: np.ndarray) -> np.ndarray:
         """Convert a command (A,) in physical units to the acting model's action (A,).
 
         A value outside [-1, 1] means that no action produces this command.
         """
-        return self._now.order.convert_to_action(values)
+        return self._now.order.convert_to_action(command_values)
 
     def convert_to_command(self, action: np.ndarray) -> np.ndarray:
         """Convert an action (A,) of the acting model to a command (A,) in physical units."""
@@ -354,7 +354,7 @@ class Controller:
         else:
             self.bring_up.cancel()
 
-    def stop(self) -> np.ndarray:
+    def stop_and_get_safe_command(self) -> np.ndarray:
         """Stop acting, end the bring-up, and return the safe command (A,).
 
         The caller must send it as the final command.
@@ -437,7 +437,7 @@ class Controller:
         warning = self.explain_disabled_monitor()
         return (
             *said,
-            *describe_unread_sources(self.wiring).values(),
+            *describe_unread_sources_by_name(self.wiring).values(),
             *([warning] if warning else ()),
         )
 

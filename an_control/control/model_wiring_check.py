@@ -204,12 +204,12 @@ class ActionOrder:
             action if self.places is None else action[self.places]
         )
 
-    def convert_to_action(self, values: np.ndarray) -> np.ndarray:
+    def convert_to_action(self, command_values: np.ndarray) -> np.ndarray:
         """Convert a command (A,) back to the action (A,) that produces it.
 
         A value outside [-1, 1] means that no action produces this command.
         """
-        ordered = self._command.convert_to_action(values)
+        ordered = self._command.convert_to_action(command_values)
         if self.places is None:
             return ordered
         action = np.empty_like(ordered)
@@ -334,7 +334,7 @@ def describe_channel_differences(
     return tuple(said)
 
 
-def describe_unread_sources(wiring: Wiring) -> dict[str, str]:
+def describe_unread_sources_by_name(wiring: Wiring) -> dict[str, str]:
     """Return a note for each topic in the wiring that feeds no channel of the policy.
 
     A topic that only feeds the measured positions of actuators gets no note.

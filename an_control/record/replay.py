@@ -689,7 +689,7 @@ class SessionReplay:
         if kind == CommandKind.POLICY:
             return controller.compute_command(decided_ns)
         if kind == CommandKind.STOP:
-            return controller.stop()
+            return controller.stop_and_get_safe_command()
         if kind == CommandKind.WATCHDOG:
             return controller.gate.safe_command()
         return controller.gate.reset_to_safe_command()

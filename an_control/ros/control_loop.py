@@ -238,7 +238,9 @@ class Loop:
         self._guard.watchdog.stop()
         with self._output.lock:
             self._output.send(
-                self.controller.stop(), self._clock.read_ros_time_ns(), CommandKind.STOP
+                self.controller.stop_and_get_safe_command(),
+                self._clock.read_ros_time_ns(),
+                CommandKind.STOP,
             )
 
     def reset(self) -> None:
@@ -283,7 +285,7 @@ class Loop:
         Raises:
             ValueError: A topic cannot be subscribed; then nothing is changed.
         """
-        moved = self._inputs.resubscribe_moved_sources(table)
+        moved = self._inputs.resubscribe_and_get_moved_sources(table)
         self._record.record_wiring(table.wiring, self.controller.wiring)
         self.controller.rewire(table)
         self._ticker.set_sources([source.name for source in table.wiring.sources], moved)

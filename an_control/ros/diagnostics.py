@@ -25,7 +25,7 @@ from rclpy.node import Node
 
 from an_control.control.command_safety import Watchdog
 from an_control.control.controller import Controller
-from an_control.control.model_wiring_check import describe_unread_sources, join_names
+from an_control.control.model_wiring_check import describe_unread_sources_by_name, join_names
 from an_control.policy.interface import MonitorReport
 from an_control.record.recorder import NodeRecorder
 from an_control.ros.graph import (
@@ -273,7 +273,11 @@ class DiagnosticsReport:
         return self._make_status("e-stop", ERROR if text else OK, text or "clear", {})
 
     def _make_recording_status(self) -> DiagnosticStatus:
-        """Return the status of the recording or of the black box, or why there is neither."""
+        """Return the status of the recording or of the black box (record of the last seconds).
+
+        If there is no black box although the parameters ask for one, the status is a warning that
+        says why.
+        """
         if self._recorder is None:
             missing = describe_missing_black_box(self._node)
             return self._make_status("recording", WARN if missing else OK, missing or "off", {})
@@ -283,7 +287,8 @@ class DiagnosticsReport:
     def _make_wiring_status(self, sources: list[SourceStatus]) -> DiagnosticStatus:
         """Return the status of the wiring: the state of its sources, and other commanding nodes.
 
-        It is an error if another node publishes commands to the robot, or has this node's name.
+        The level of the status is ERROR if another node publishes commands to the robot, or has
+        this node's name.
 
         Args:
             sources: The states of the wiring's sources, which are the subscribed topics.
@@ -374,7 +379,7 @@ class DiagnosticsReport:
         else:
             wrong = self._find_source_problems_by_kind(source, rates_hz if publishers == 1 else [])
             self._found |= {(part, kind): (WARN, words) for kind, words in wrong.items()}
-            if unread := describe_unread_sources(self._controller.wiring).get(source.name):
+            if unread := describe_unread_sources_by_name(self._controller.wiring).get(source.name):
                 wrong["unread"] = unread  # logged already
             text = "; ".join(wrong.values()) or text
         values = {

@@ -62,8 +62,8 @@ SHOWN = 8
 def is_periodic(config: SourceConfig) -> bool:
     """Return whether a source is expected to send periodically, not only on changes of its value.
 
-    This is assumed if its readings count as stale after at most a second (`NEWS_S`), that is if
-    `max_age_s` in the wiring is above 0 and not larger.
+    This is assumed if `max_age_s`, the age at which a reading of the source is stale, is above 0
+    and at most a second (`NEWS_S`).
     """
     return 0.0 < config.max_age_s <= NEWS_S
 
@@ -144,7 +144,7 @@ NEVER_NS = 1 << 62
 class MessageDelay:
     """A meter of the extra time that messages of one publisher are on their way.
 
-    Time is extra if the publisher's fastest recent message did not need it.
+    The extra time is measured against the publisher's fastest recent message.
     """
 
     def __init__(self) -> None:
@@ -290,7 +290,7 @@ class Inputs:
         self._fetching: dict[str, tuple[Subscription[Any], int]] = {}
         """For a topic, a pair: a subscription to latched (kept) messages, and the number of looks
         at the ROS graph after which it is destroyed."""
-        self.resubscribe_moved_sources(table)
+        self.resubscribe_and_get_moved_sources(table)
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._watch = node.create_timer(WATCH_S, self._resubscribe_on_qos_change, clock=steady)
 
@@ -315,7 +315,7 @@ class Inputs:
                 key = f"sources.{source.name}.topic"
                 raise WiringError(table.wiring.file, key, source.topic, allowed)
 
-    def resubscribe_moved_sources(self, table: ChannelTable) -> set[str]:
+    def resubscribe_and_get_moved_sources(self, table: ChannelTable) -> set[str]:
         """Subscribe to the topics of a channel table, and store messages in it from now on.
 
         Return the names of the sources that read another topic than before. The subscription of a

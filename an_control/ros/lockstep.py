@@ -71,7 +71,7 @@ class Lockstep:
         """
         if stamp_ns is None:
             self._unstamped.add(source)
-        elif self._pending_ns is None or self._is_new(stamp_ns, self._pending_ns):
+        elif self._pending_ns is None or self._is_new_stamp(stamp_ns, self._pending_ns):
             self._pending_ns, self._since_ns, self._acted = stamp_ns, now_ns, False
             self._have = {source}
         elif stamp_ns == self._pending_ns:
@@ -121,7 +121,7 @@ class Lockstep:
         return self._pending_ns if self._have | self._unstamped >= self._sources else None
 
     @staticmethod
-    def _is_new(stamp_ns: int, pending_ns: int) -> bool:
+    def _is_new_stamp(stamp_ns: int, pending_ns: int) -> bool:
         """Return whether a stamp is newer than the pending one or from a restarted simulator.
 
         A stamp counts as from a restarted simulator if it is more than a second (`RESTART_NS`)

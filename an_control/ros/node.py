@@ -349,7 +349,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         )
         wait_s = settings.lockstep_wait_s if settings.mode == "lockstep" else None
         watchdog_s = None if settings.watchdog_s < 0.0 else settings.watchdog_s
-        declared = self._wiring_parameters.declare(controller.wiring)
+        declared = self._wiring_parameters.declare_and_get_wiring(controller.wiring)
         self._recorder = make_recorder(self, settings, controller)
         if self._recorder is not None:
             self._recorder.record_event(
@@ -588,14 +588,16 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         except ValueError as error:
             return self._refuse_rewiring(error, response)
         try:
-            table = self._loop.make_rewired_table(self._wiring_parameters.declare(wiring))
+            table = self._loop.make_rewired_table(
+                self._wiring_parameters.declare_and_get_wiring(wiring)
+            )
             if self._recorder is not None:
                 text = read_regular_file(wiring.file).decode()
                 self._recorder.record_event("wiring", file=wiring.file, text=text)
             self._rewire(table)
             response.success = True
         except ValueError as error:
-            self._wiring_parameters.declare(before, with_launch_overrides=False)
+            self._wiring_parameters.declare_and_get_wiring(before, with_launch_overrides=False)
             return self._refuse_rewiring(error, response)
         return response
 

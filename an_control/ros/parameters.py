@@ -119,8 +119,10 @@ class WiringParameters:
         self._node = node
         self._declaring = False
 
-    def declare(self, wiring: Wiring, *, with_launch_overrides: bool = True) -> Wiring:
-        """Declare the parameters of this wiring. Remove the parameters of an earlier wiring.
+    def declare_and_get_wiring(
+        self, wiring: Wiring, *, with_launch_overrides: bool = True
+    ) -> Wiring:
+        """Declare the parameters of a wiring, in place of those of an earlier wiring.
 
         Args:
             wiring: The wiring as it is in its file.

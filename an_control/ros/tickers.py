@@ -367,7 +367,12 @@ class TickSchedule:
         self._last_ns = {name: at for name, at in self._last_ns.items() if name in known}
 
     def record_message_and_check_tick_due(self, source: str, now_ns: int) -> bool:
-        """Record that a source (subscribed topic) got a message. Return whether to tick now."""
+        """Record that a source (subscribed topic) got a message. Return whether to tick now.
+
+        Args:
+            source: The name of the source.
+            now_ns: The time of the message's arrival in ns.
+        """
         if now_ns < self._newest_ns:  # the clock was set back
             self.restart_with_next_message_set()
         self._newest_ns, self._first_ns = now_ns, min(self._first_ns, now_ns)
@@ -388,7 +393,7 @@ class TickSchedule:
         """Return the time of the next tick in ns, if no further message arrives.
 
         Args:
-            now_ns: The time now, which is the earliest result.
+            now_ns: The time now in ns; the result is never earlier.
         """
         earliest_ns = max(self._compute_earliest_tick_ns(), now_ns)
         if self._due_ns is None:

@@ -150,7 +150,7 @@ class RecordedFrames:
         """Store a message that the page shows from a recorded time on.
 
         Args:
-            name: The kind of message, one of ORDER.
+            name: The kind of message, one of `ORDER`.
             at_s: The recorded time in seconds.
             update: The update, or the bytes of a picture.
         """
