@@ -84,8 +84,8 @@ def draw_attention_on_frame(policy: Policy, table: ChannelTable) -> np.ndarray |
 def _find_channel_indices(policy: Policy, ids: Sequence[str]) -> list[int] | None:
     """Return the index of each id in the policy's `channel_order`; None if one id is not in it.
 
-    The order may contain further ids, because the policy's identity monitor fills in estimates for
-    missing channels.
+    `channel_order` has the ids of the inputs of the policy's newest step. It may contain more ids
+    than there are present channels, because the identity monitor estimates missing channels.
     """
     place = {name: number for number, name in enumerate(policy.channel_order)}
     return [place[name] for name in ids] if place.keys() >= set(ids) else None

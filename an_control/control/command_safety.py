@@ -148,11 +148,11 @@ class SafeCommand:
 class SafetyGate:
     """A filter that keeps commands (A,) within the actuators' limits; call it with each command.
 
-    The gate keeps each value within the limits of its actuator, and within the largest change from
-    the newest command on the robot's topics, whichever node sent it (attribute `last`). If that
-    command is out of bounds, the nearest allowed command is used in its place. If it is unknown,
-    the gate's previous result is used, or the safe command at the start. A command that is not
-    finite is replaced by the safe command.
+    The gate keeps each value within the limits of its actuator. It also limits how far the value
+    may differ from the newest command on the robot's topics, whichever node sent it (attribute
+    `last`). If that command is out of bounds, the nearest allowed command is used in its place. If
+    it is unknown, the gate's previous result is used, or the safe command at the start. A command
+    that is not finite is replaced by the safe command.
 
     Args:
         command: The command section of the wiring, with the limits, the largest rates of change and
@@ -268,7 +268,8 @@ class SafetyGate:
 
         Args:
             allowed: The wanted command (A,), which is within the actuators' limits.
-            periods: The time since the previous command, in control periods.
+            periods: The time since the previous command, in control periods; an actuator may change
+                by its largest rate times this time.
         """
         last = self.last.values
         if last is None:

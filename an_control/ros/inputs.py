@@ -174,14 +174,14 @@ class MessageDelay:
 class Arrivals:
     """A corrector of the arrival times of messages that had to wait in a queue.
 
-    If the executor says when a message was published, its arrival time is moved back by the time
-    that it was longer on its way than the publisher's fastest recent message. Otherwise gaps are
-    used: times of more than two control periods in which this process made no tick (control step).
-    A message that arrives in a gap, or in the control period after it, gets the start of the gap as
-    its arrival time.
+    If the executor says when a message was published, its arrival time is moved back by how much
+    longer it was on its way than the publisher's fastest recent message. If the executor does not
+    say so, gaps are used: times of more than two control periods in which this process made no tick
+    (control step). A message that arrives in a gap, or in the control period after it, gets the
+    start of the gap as its arrival time.
 
     Args:
-        period_ns: The control period.
+        period_ns: The control period in ns.
     """
 
     def __init__(self, period_ns: int) -> None:

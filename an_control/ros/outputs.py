@@ -396,9 +396,9 @@ def _make_matrix_message(
 ) -> Float64MultiArray:
     """Convert a matrix that has one row or one column for each channel to a message.
 
-    The message type has no header, so ids and stamp are written into the labels of the two axes, as
-    words with blanks between them: `channel` and the channels' ids in the label of the channels'
-    axis, the axis's name and the stamp in ns in the label of the other axis.
+    The message type has no header, so ids and stamp are written into the labels of the two axes.
+    The label of the channels' axis is the word `channel` followed by the channels' ids. The label
+    of the other axis is that axis's name followed by the stamp in ns.
 
     Args:
         values: The matrix.

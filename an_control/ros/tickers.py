@@ -193,7 +193,7 @@ class LockstepTicker(Ticker):
         return self._stamps.is_stamp_awaited(stamp_ns)
 
     def accept_any_next_stamp(self) -> None:
-        """Accept any next stamp as new."""
+        """Accept any next stamp as new, even an older one."""
         self._stamps.forget_stamps()
 
     def _tick_if_overdue(self) -> None:
@@ -327,11 +327,11 @@ NEVER_NS = 1 << 62
 class TickSchedule:
     """A schedule of ticks (control steps) that follows the arrivals of messages.
 
-    All times are arguments in ns and from one clock.
+    No method reads a clock: all times are arguments in ns, by the same clock.
 
     Args:
         sources: The names of the sources, which are the subscribed topics.
-        period_ns: The control period.
+        period_ns: The control period in ns.
     """
 
     def __init__(self, sources: Iterable[str], period_ns: int) -> None:
@@ -471,7 +471,7 @@ class TickSchedule:
         return max(paced, default=float(self._period_ns))
 
     def _compute_earliest_tick_ns(self) -> int:
-        """Return the earliest time at which the next tick may start."""
+        """Return the earliest time in ns at which the next tick may start."""
         ticks_ns, period_ns = self._ticks_ns, self._period_ns
         earliest_ns = -NEVER_NS
         if self._due_ns is not None:
@@ -483,7 +483,7 @@ class TickSchedule:
         return earliest_ns
 
     def _compute_latest_tick_ns(self, due_ns: int) -> int:
-        """Return the latest time at which the tick that is due at `due_ns` may start."""
+        """Return the latest time in ns at which the tick that is due at `due_ns` may start."""
         latest_ns = due_ns + int(LATE * self._period_ns)
         if len(self._ticks_ns) >= WINDOW:
             return min(latest_ns, self._ticks_ns[1 - WINDOW] + WINDOW * self._period_ns)

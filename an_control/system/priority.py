@@ -185,7 +185,7 @@ class RealTimePriority:
 
 
 def _check_processor_share(share: float) -> None:
-    """Check that a thread with real-time priority uses at most 80 % of a core (MAX_SHARE).
+    """Check that a thread with real-time priority uses at most 80 % of a core (`MAX_SHARE`).
 
     Args:
         share: The share (0 to 1) of a core that the thread used.

@@ -294,8 +294,8 @@ class RecordedFrames:
     def _add_drawing_and_get_joints_and_pose(self, at_s: float) -> tuple[list[float], list[float]]:
         """Store the message with the robot's drawing; return the joint positions and the pose.
 
-        The two lists are as in `TickUpdate`; a list is empty if it is unknown, or if a camera image
-        is shown in place of a drawing.
+        The two lists are as in `TickUpdate`. A list is empty if its values are unknown, or if a
+        camera image is shown in place of a drawing.
         """
         controller = self._replay.controller
         assert controller is not None
@@ -369,8 +369,8 @@ class RecordedRobot:
     """A recording that is shown in all connected browsers; all show the same recorded time.
 
     Args:
-        frames: The recording's messages to the page, by recorded time.
-        now_s: A function that returns the time of a steady clock.
+        frames: The messages by which the page shows the recording.
+        now_s: A function that returns the time of a steady clock in seconds.
     """
 
     def __init__(self, frames: RecordedFrames, now_s: Callable[[], float] = time.monotonic) -> None:
