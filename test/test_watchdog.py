@@ -59,7 +59,7 @@ def test_every_safe_command_starts_the_ramp_again():
     first = [gate(wanted).tolist() for _ in range(6)]
     for interrupt in (
         gate.reset_to_safe_command,
-        gate.reset,
+        gate.restart_from_safe_command,
         lambda: gate(np.array([np.nan, 0.0])),
     ):
         interrupt()
