@@ -57,9 +57,9 @@ def load_policy(
             None: numba if it is installed and can compute the model.
         keep_ticks: Number of control steps for which the state of a channel without readings is
             kept; None: the ticks of one second.
-        recovery: Threshold for a robot that stands still. If the mean change of the readings from
-            one control step to the next is less, random actions are sent to free the robot (see
-            `an_control.monitor.RecoveringPolicy`). 0: never; None: the model file's value.
+        recovery: The mean change of the readings from one control step to the next, in their units,
+            below which the robot counts as standing still. Random actions are then sent to free it
+            (see `an_control.monitor.RecoveringPolicy`). 0: never; None: the model file's value.
 
     Returns:
         A policy whose code is compiled, because it has computed one tick and was then reset.
@@ -136,11 +136,11 @@ def make_policy(
         engine: "numba" or "numpy"; None: numba if it is installed and can compute the model.
         keep_ticks: Number of ticks for which a missing channel's state is kept; None: the ticks of
             one second.
-        recovery: The threshold for a robot that stands still: if the mean change of its readings
-            per tick is less, it gets random actions. 0: never; None: the model's value.
+        recovery: The mean change of the readings per tick, in their units, below which the robot
+            counts as standing still and gets random actions. 0: never; None: the model's value.
 
     Returns:
-        The policy, inside a recovery and an identity monitor if these are on.
+        The policy, wrapped in a recovery and an identity monitor if these are on.
 
     Raises:
         ValueError: The engine is unknown or not installed, or monitor or recovery do not fit the
@@ -170,8 +170,8 @@ def make_policy(
 def _find_student_path(model: Model) -> Path | None:
     """Return the path of the model file of the policy's student, or None if it has no student.
 
-    A policy that needs its channels in a fixed order may name a second policy, the student, which
-    can take them in any order. The student acts until the monitor has found the order.
+    A student is a second policy that takes its channels in any order. A policy that needs its
+    channels in a fixed order may name one, which acts until the monitor has found that order.
     """
     if model.network is None or not model.network.layout.hand_over:
         return None
@@ -181,8 +181,8 @@ def _find_student_path(model: Model) -> Path | None:
 def _check_can_act_unmonitored(model: Model) -> None:
     """Check that a model whose monitor is off can act without one.
 
-    It cannot if its file names a student or an excitation, because these act until the monitor has
-    found the order of the channels.
+    It cannot if its file names a student or an excitation (small motions before the policy acts),
+    because both need a monitor that finds the order of the channels.
 
     Raises:
         ValueError: The model needs a monitor; the message names the key that says so.
@@ -285,7 +285,7 @@ def _make_unmonitored_policy(
 
 
 def warm_up_policy(policy: Policy) -> None:
-    """Compute one tick on zero readings, which compiles the policy's code, and reset the policy."""
+    """Compute one tick on zero readings, which compiles the policy's code; reset the policy."""
     names = policy.nominal_ids or _make_numbered_channel_ids(policy.model)
     shape = policy.reading_shape
     policy.step_array(np.zeros((len(names), *shape), np.uint8 if shape else np.float64), names)

@@ -83,7 +83,7 @@ def test_after_the_safe_command_changes_count_from_it():
     np.testing.assert_array_equal(gate(np.array([8.0])), [3.0])
     assert gate.counts.rate_limited == 3
     gate(np.array([8.0]))
-    gate.reset()
+    gate.restart_from_safe_command()
     np.testing.assert_array_equal(gate(np.array([8.0])), [3.0])
 
 
@@ -266,7 +266,7 @@ def check_limits_and_rates(history) -> None:
         elif event == "forget":
             gate.last.forget_command()
             known, last = False, gate.safe_command()
-            gate.reset()
+            gate.restart_from_safe_command()
         elif event in ("start", "safe"):
             sent = gate.reset_to_safe_command()
             if event == "start":

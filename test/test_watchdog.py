@@ -59,7 +59,7 @@ def test_every_safe_command_starts_the_ramp_again():
     first = [gate(wanted).tolist() for _ in range(6)]
     for interrupt in (
         gate.reset_to_safe_command,
-        gate.reset,
+        gate.restart_from_safe_command,
         lambda: gate(np.array([np.nan, 0.0])),
     ):
         interrupt()
@@ -100,7 +100,7 @@ class Watched:
     def run(self, start_s: float, end_s: float) -> None:
         """Look as often as the thread would."""
         while start_s < end_s:
-            start_s += self.dog.send_safe_if_due(start_s)
+            start_s += self.dog.send_safe_if_due_and_compute_wait_s(start_s)
 
 
 def test_the_watchdog_says_nothing_while_commands_go_out():

@@ -113,7 +113,7 @@ def _run_and_report_errors(prog: str, work: Callable[[], int]) -> int:
         work: Function that does the work and returns an exit status.
     """
     try:
-        with OUTPUT.report_at_end():
+        with OUTPUT.print_remaining_notes_at_end():
             try:
                 return work()
             finally:

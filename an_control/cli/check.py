@@ -20,7 +20,7 @@ from an_control.control.model_wiring_check import (
     compare_channels,
     describe_channel_differences,
     describe_scale_differences,
-    describe_unread_sources,
+    describe_unread_sources_by_name,
     get_actuator_names,
     join_names,
 )
@@ -167,7 +167,7 @@ class CheckCommand:
             f"{self.wiring}:{line}: {words!r}: decide, then delete the comment"
             for line, words in find_undecided_lines(read_regular_file(self.wiring).decode())
         ]
-        findings.notes += describe_unread_sources(wiring).values()
+        findings.notes += describe_unread_sources_by_name(wiring).values()
         if model is None:
             findings.problems += self._find_command_problems(wiring)
         else:
@@ -396,7 +396,9 @@ class CheckCommand:
             findings.notes.append(warning)
         names = compare_channels(wiring, table.ids, model)
         watched = resolve_monitor_setting(model, None) != "off"
-        findings.problems += describe_channel_differences(names, str(self.model), watched=watched)
+        findings.problems += describe_channel_differences(
+            names, str(self.model), monitor_is_on=watched
+        )
 
     def _read_bag(self, wiring: Wiring, path: Path) -> tuple[ListenResult, list[str]]:
         """Collect from a bag what `_listen_to_robot` observes on a running robot.

@@ -22,7 +22,7 @@ from an_control.commissioning.survey import ANGULAR, AngleDetector
 from an_control.ros.graph import (
     describe_endpoints_of_wrong_type,
     describe_incompatible_subscriptions,
-    get_owner_name,
+    get_owner_node_name,
     select_endpoints_by_type,
     suggest_similar_topic,
 )
@@ -347,7 +347,7 @@ def _look_up_publishers(node: Node, source: HeardSource) -> None:
     source.topic = node.resolve_topic_name(source.config.topic)
     infos = node.get_publishers_info_by_topic(source.config.topic)
     right = select_endpoints_by_type(infos, source.config.type)
-    source.publishers = tuple(sorted(get_owner_name(info) for info in right))
+    source.publishers = tuple(sorted(get_owner_node_name(info) for info in right))
     source.other_types = describe_endpoints_of_wrong_type(infos, source.config.type, source.topic)
     if not infos:
         source.elsewhere = suggest_similar_topic(node, source.topic, source.config.type)
@@ -378,8 +378,8 @@ def _describe_command_topic(node: Node, message: MessageFields) -> tuple[str, li
     topic, type_ = message.topic, message.type
     name = node.resolve_topic_name(topic)
     infos = node.get_subscriptions_info_by_topic(topic)
-    readers = sorted({get_owner_name(one) for one in select_endpoints_by_type(infos, type_)})
-    senders = sorted(get_owner_name(one) for one in node.get_publishers_info_by_topic(topic))
+    readers = sorted({get_owner_node_name(one) for one in select_endpoints_by_type(infos, type_)})
+    senders = sorted(get_owner_node_name(one) for one in node.get_publishers_info_by_topic(topic))
     said = f"{name}: heard by {', '.join(readers) or 'nobody'}"
     said += f"; commanded now by {', '.join(senders)}" if senders else ""
     wrong = []

@@ -17,7 +17,7 @@ import numpy as np
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 
-from an_control.ros.graph import get_owner_name
+from an_control.ros.graph import get_owner_node_name
 from an_control.ros.inputs import find_strongest_qos_on_topic
 from an_control.ros.temporary_node import DISCOVERY_S, create_temporary_node
 from an_control.wiring.messages import (
@@ -194,7 +194,7 @@ def _survey_topics_with_node(
         executor.spin_once(timeout_sec=min(SLICE_S, until_s - now_s))
     for topic in topics.values():
         infos = node.get_publishers_info_by_topic(topic.name)
-        topic.publishers = tuple(sorted({get_owner_name(one) for one in infos}))
+        topic.publishers = tuple(sorted({get_owner_node_name(one) for one in infos}))
     heard = tuple(topics[name] for name in sorted(topics) if topics[name].messages)
     return Survey(heard, tuple(_iterate_subscribed_topics(node, prefix, topics)))
 
@@ -292,7 +292,7 @@ def _is_command_topic(node: Node, name: str) -> bool:
     head, _, last = name.rpartition("/")
     if COMMANDS.search(last) and node.count_subscribers(name):
         return True
-    owners = {get_owner_name(one) for one in node.get_publishers_info_by_topic(name)}
+    owners = {get_owner_node_name(one) for one in node.get_publishers_info_by_topic(name)}
     return last in POLICY_TOPICS and head in owners
 
 
@@ -310,7 +310,7 @@ def _iterate_subscribed_topics(
         if name in topics or not may_be_sensor_topic(name, prefix):
             continue
         infos = node.get_subscriptions_info_by_topic(name)
-        subscribers = tuple(sorted({get_owner_name(one) for one in infos}))
+        subscribers = tuple(sorted({get_owner_node_name(one) for one in infos}))
         if subscribers:
             yield SubscribedTopic(name, types[0], subscribers)
 

@@ -34,17 +34,18 @@ def select_attention_columns(policy: Policy, ids: Sequence[str]) -> np.ndarray |
 
 
 def select_key_rows(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
-    """Return the attention keys (N, k) of the policy's newest step, one row for each id.
+    """Return the attention keys (N, k) of the newest step, one row of k numbers for each id.
 
-    For a policy that reads camera images, each row is what an image patch added to the attention
-    message, instead of a key.
+    A channel's attention key is compared with the attention queries to compute its weights. A
+    policy that reads camera images has no keys; each row is then what an image patch added to the
+    attention message, which is the sum over all channels.
 
     Args:
         policy: The policy.
         ids: The ids (N,) of the wanted channels, in the order of the rows.
 
     Returns:
-        The keys; None if the policy has none, or if one of the channels was not among the inputs of
+        The rows; None if the policy has none, or if one of the channels was not among the inputs of
         its newest step.
     """
     keys = policy.keys
@@ -55,14 +56,14 @@ def select_key_rows(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
 
 
 def draw_attention_on_frame(policy: Policy, table: ChannelTable) -> np.ndarray | None:
-    """Return the first camera's newest frame with attention drawn on it, rgb (H, W, 3).
+    """Return the first camera's newest frame with attention drawn on it, as rgb (H, W, 3).
 
     Patches (squares of the image) that were missing among the inputs of the policy's newest step
     are painted over.
 
     Args:
         policy: The policy, after a step.
-        table: The channel table, which keeps the cameras' frames.
+        table: The channel table, which stores the cameras' newest frames.
 
     Returns:
         The picture, or None if there is no camera or the policy has no attention.
@@ -83,8 +84,8 @@ def draw_attention_on_frame(policy: Policy, table: ChannelTable) -> np.ndarray |
 def _find_channel_indices(policy: Policy, ids: Sequence[str]) -> list[int] | None:
     """Return the index of each id in the policy's `channel_order`; None if one id is not in it.
 
-    The order may contain further ids, because the policy's identity monitor fills in estimates for
-    missing channels.
+    `channel_order` has the ids of the inputs of the policy's newest step. It may contain more ids
+    than there are present channels, because the identity monitor estimates missing channels.
     """
     place = {name: number for number, name in enumerate(policy.channel_order)}
     return [place[name] for name in ids] if place.keys() >= set(ids) else None
@@ -92,8 +93,8 @@ def _find_channel_indices(policy: Policy, ids: Sequence[str]) -> list[int] | Non
 
 def draw_attention(
     frame: NDArray[np.uint8],
-    patch: int,
-    attended: NDArray[np.float64],
+    patch_size: int,
+    attention_shares: NDArray[np.float64],
     *,
     present: NDArray[np.bool_] | None = None,
     scale: int = 4,
@@ -102,38 +103,44 @@ def draw_attention(
 
     Args:
         frame: The frame, grey (H, W) or rgb (H, W, 3).
-        patch: The width and height of a patch in pixels.
-        attended: (rows, columns) of patches. For each patch, the share (0 to 1) of the attention
+        patch_size: The width and height of a patch (a square of the frame) in pixels.
+        attention_shares: For each patch (rows, columns), the share (0 to 1) of the attention
             queries that give it their largest weight, as `compute_attention_shares` returns it.
-        present: (rows, columns) of patches, False for each patch that is to be painted over; None:
-            all patches are shown.
+        present: For each patch (rows, columns), False if it is to be painted over; None: all
+            patches are shown.
         scale: The factor by which the picture is enlarged.
     """
     picture = np.repeat(frame[..., None], 3, axis=2) if frame.ndim == 2 else frame
     picture = picture.astype(np.float64)
-    share = STRONGEST * np.sqrt(attended / max(float(attended.max(initial=0.0)), 1e-12))
-    rows, columns = (length * patch for length in attended.shape)
+    share = STRONGEST * np.sqrt(
+        attention_shares / max(float(attention_shares.max(initial=0.0)), 1e-12)
+    )
+    rows, columns = (length * patch_size for length in attention_shares.shape)
     seen = picture[:rows, :columns]
-    weight = _repeat_elements(share, patch)[..., None]
+    weight = _repeat_elements(share, patch_size)[..., None]
     seen[:] = (1.0 - weight) * seen + weight * COLOUR
     if present is not None:
-        seen[_repeat_elements(~present, patch)] = HIDDEN
+        seen[_repeat_elements(~present, patch_size)] = HIDDEN
     return _repeat_elements(np.rint(picture).astype(np.uint8), scale)
 
 
 def compute_attention_shares(
-    attention: NDArray[np.floating], order: Sequence[str], ids: Sequence[str]
+    attention: NDArray[np.floating], column_ids: Sequence[str], ids: Sequence[str]
 ) -> NDArray[np.float64]:
     """Return, for each channel, the share (0 to 1) of queries that give it their largest weight.
 
     Args:
         attention: The attention weights (M queries, n channels).
-        order: The channel ids (n,) of the columns of `attention`.
-        ids: The ids (N,) of the channels for which the shares (N,) are returned; a channel that is
-            not in `order` gets 0.
+        column_ids: The channel ids (n,) of the columns of `attention`.
+        ids: The ids (N,) of the channels for which shares are wanted.
+
+    Returns:
+        The shares (N,), in the order of `ids`; 0 for a channel that is not in `column_ids`.
     """
-    wins = np.bincount(attention.argmax(axis=1), minlength=len(order)) if len(order) else ()
-    count = dict(zip(order, wins, strict=True))
+    wins = (
+        np.bincount(attention.argmax(axis=1), minlength=len(column_ids)) if len(column_ids) else ()
+    )
+    count = dict(zip(column_ids, wins, strict=True))
     return np.array([count.get(name, 0) / len(attention) for name in ids])
 
 

@@ -62,10 +62,10 @@ class BringUp:
         self._target = None
 
     def __call__(self, measured: Values, periods: float = 1.0) -> Values:
-        """Return the next command (A,). Set `done` if all actuators are at their start pose.
+        """Return the next command (A,). Set `done` once all actuators are at their start pose.
 
         Args:
-            measured: The measured positions (A,).
+            measured: The measured positions (A,) of the actuators.
             periods: The time since the previous command, in control periods.
 
         Raises:

@@ -61,10 +61,10 @@ class LastCommand:
 
         It is None while the newest command is unknown.
         """
-        return self.values_and_number[0]
+        return self.values_and_sequence_number[0]
 
     @property
-    def values_and_number(self) -> tuple[Values | None, int]:
+    def values_and_sequence_number(self) -> tuple[Values | None, int]:
         """A pair: the newest command (A,) and its number; (None, -1) if the command is unknown.
 
         Commands are numbered from 1, in the order in which they were recorded. The array must not
@@ -139,27 +139,27 @@ class SafeCommand:
     def forget_positions(self) -> None:
         """Forget the positions that the safe command holds.
 
-        The next safe command holds the positions that are measured at that time.
+        The next call of the object returns a safe command that holds the newest measured positions.
         """
         if self._moves:
             self._held = None
 
 
 class SafetyGate:
-    """A filter that is called with each command (A,) and keeps it within the limits.
+    """A filter that keeps commands (A,) within the actuators' limits; call it with each command.
 
-    The gate also limits how far a command may differ from the previous one on the robot's topics,
-    whichever node sent that (attribute `last`). Where the previous command was out of bounds, the
-    nearest allowed value counts in its place. While no previous command is known, a command is
-    compared with the gate's previous result, and at the start with the safe command. A command that
-    is not finite is replaced by the safe command.
+    The gate keeps each value within the limits of its actuator. It also limits how far the value
+    may differ from the newest command on the robot's topics, whichever node sent it (attribute
+    `last`). If that command is out of bounds, the nearest allowed command is used in its place. If
+    it is unknown, the gate's previous result is used, or the safe command at the start. A command
+    that is not finite is replaced by the safe command.
 
     Args:
         command: The command section of the wiring, with the limits, the largest rates of change and
             the safe values of the actuators.
         step_s: Seconds between two commands.
-        ramp_s: Seconds of the ramp from the safe command to the policy's, at the start and after
-            every safe command; 0: no ramp.
+        ramp_s: Seconds of the ramp (gradual change) from the safe command to the policy's commands,
+            at the start and after every safe command; 0: no ramp.
         limits: Narrower limits than the wiring's, for messages that cannot represent the wiring's
             limits exactly (see `compute_sendable_limits`).
     """
@@ -182,7 +182,7 @@ class SafetyGate:
         self.last = LastCommand()
         self.safe_command = SafeCommand(command, (self._low, self._high))
         self.counts = GateCounts()
-        self.reset()
+        self.restart_from_safe_command()
 
     def set_ramp(self, ramp_s: float) -> None:
         """Set the duration of the ramp from the safe command to the policy's commands, in seconds.
@@ -191,7 +191,7 @@ class SafetyGate:
         """
         self._next_ramp_periods = max(0, round(ramp_s / self._step_s))
 
-    def reset(self) -> None:
+    def restart_from_safe_command(self) -> None:
         """Restart from the safe command, so that the ramp to the policy's commands starts again."""
         self._given = self.safe_command()
         self._ramped_periods, self._ramp_periods = 0.0, self._next_ramp_periods
@@ -199,13 +199,16 @@ class SafetyGate:
         """The policy's share (0..1) in the previous command; the rest is the safe command."""
 
     def restart_at_measured_positions(self) -> None:
-        """Restart from a safe command that holds the positions measured now, not earlier ones."""
+        """Restart the gate from a safe command that holds the newest measured positions.
+
+        Positions that the safe command has held until now are forgotten.
+        """
         self.safe_command.forget_positions()
-        self.reset()
+        self.restart_from_safe_command()
 
     def reset_to_safe_command(self) -> Values:
-        """Reset the gate and return the safe command (A,), from which the next ramp starts."""
-        self.reset()
+        """Restart the ramp from the safe command (A,), and return that command."""
+        self.restart_from_safe_command()
         return self._given.copy()
 
     def compute_periods_since_last_command(self, now_ns: int | None) -> float:
@@ -231,8 +234,8 @@ class SafetyGate:
             now_ns: The time now in ns. An actuator may change by its largest rate times the time
                 since the previous command, but at most by one period's change. None: one period has
                 passed.
-            ramped: Whether the ramp applies: for the time of the ramp after each safe command,
-                commands are blended with the safe command.
+            ramped: Whether to blend the command with the safe command as long as the ramp lasts,
+                which begins at each restart of the gate.
         """
         allowed = np.minimum(np.maximum(command, self._low), self._high)
         if not (allowed == command).all():
@@ -259,13 +262,14 @@ class SafetyGate:
         return allowed.copy()
 
     def _limit_rate_of_change(self, allowed: Values, periods: float) -> Values:
-        """Return a command (A,), moved towards the previous command where it changes too fast.
+        """Return the wanted command (A,), moved towards the previous one where it changes too fast.
 
         The result is within the actuators' limits, because it lies between two commands that are.
 
         Args:
             allowed: The wanted command (A,), which is within the actuators' limits.
-            periods: The time since the previous command, in control periods.
+            periods: The time since the previous command, in control periods; an actuator may change
+                by its largest rate times this time.
         """
         last = self.last.values
         if last is None:
@@ -309,16 +313,16 @@ class EStop:
 class Watchdog:
     """A thread that sends the safe command while no other command is sent.
 
-    It trips (starts to act) once the newest command is `timeout_s` old. From then on, and while the
-    e-stop (emergency stop) is set, it sends the safe command every `period_s`, until
-    `record_command` reports another command. It also sends the safe command between `start` and the
-    first command, but that does not count as a trip.
+    The watchdog trips (starts to act) once the newest command is `timeout_s` old. Then it sends the
+    safe command every `period_s` until `record_command` reports another command. It also sends the
+    safe command if there is no other one for `period_s` while the e-stop (emergency stop) is set,
+    or for `timeout_s` after `start`; these do not count as trips.
 
     Args:
         send_safe: Sends the safe command and returns whether that was possible. It is impossible
             while a position that the command has to hold has not been measured. Called on the
             watchdog's thread.
-        period_s: Seconds between two commands.
+        period_s: Seconds between two safe commands.
         timeout_s: The age in seconds of the newest command at which the watchdog trips; 0: it never
             trips and acts for the e-stop only.
         estop: The e-stop.
@@ -357,7 +361,7 @@ class Watchdog:
         self.begun = self.tripped = False
         self._end.clear()
         self._thread = threading.Thread(
-            target=self._send_until_stopped, name="watchdog", daemon=True
+            target=self._send_safe_when_due_until_stopped, name="watchdog", daemon=True
         )
         self._thread.start()
 
@@ -370,9 +374,7 @@ class Watchdog:
         self.tripped = False
 
     def record_command(self, now_s: float) -> None:
-        """Record that a command other than the watchdog's was sent, which ends a trip.
-
-        During a trip the watchdog sends the safe command, because no other command is sent.
+        """Record that another part of the node sent a command, which ends a trip of the watchdog.
 
         Args:
             now_s: The time of sending in seconds, by the steady clock.
@@ -384,11 +386,11 @@ class Watchdog:
         self._last_s = self._fed_s = now_s
         self.begun, self.tripped = True, False
 
-    def send_safe_if_due(self, now_s: float) -> float:
-        """Send the safe command if it is due; return the seconds until this must be called again.
+    def send_safe_if_due_and_compute_wait_s(self, now_s: float) -> float:
+        """Send the safe command if it is due; return the seconds to wait before the next call.
 
         Args:
-            now_s: The time in seconds, by the steady clock.
+            now_s: The time now in seconds, by the steady clock.
         """
         asserting = self.tripped or bool(self._estop.reason)
         starting = not self.begun
@@ -405,8 +407,8 @@ class Watchdog:
             self._on_trip(sent)
         return self._period_s
 
-    def _send_until_stopped(self) -> None:
+    def _send_safe_when_due_until_stopped(self) -> None:
         self._on_start()
         wait_s = 0.0
         while not self._end.wait(wait_s):
-            wait_s = self.send_safe_if_due(time.monotonic())
+            wait_s = self.send_safe_if_due_and_compute_wait_s(time.monotonic())

@@ -24,7 +24,7 @@ from an_control.control.model_wiring_check import (
     check_wiring_fits_model,
     compare_channels,
     describe_channel_differences,
-    describe_unread_sources,
+    describe_unread_sources_by_name,
     explain_wrong_rate,
     get_trained_ramp_s,
     has_discrete_action,
@@ -57,8 +57,8 @@ class LoadedModel(NamedTuple):
         path: The model file.
         policy: The policy that was loaded from the model file.
         order: The converter between the policy's actions and the robot's commands.
-        ticks: For a new model, the number of control steps in which its policy still computes
-            without acting; 0 for the model that acts.
+        ticks: The number of control steps that a new model's policy must still compute before it
+            acts; 0 for the model that acts.
     """
 
     path: str
@@ -120,12 +120,12 @@ class ActingPolicy:
             return 0.0  # choices such as buttons cannot be blended
         return get_trained_ramp_s(model) if self._asked_ramp_s is None else self._asked_ramp_s
 
-    def convert_to_action(self, values: np.ndarray) -> np.ndarray:
+    def convert_to_action(self, command_values: np.ndarray) -> np.ndarray:
         """Convert a command (A,) in physical units to the acting model's action (A,).
 
         A value outside [-1, 1] means that no action produces this command.
         """
-        return self._now.order.convert_to_action(values)
+        return self._now.order.convert_to_action(command_values)
 
     def convert_to_command(self, action: np.ndarray) -> np.ndarray:
         """Convert an action (A,) of the acting model to a command (A,) in physical units."""
@@ -162,29 +162,35 @@ class ActingPolicy:
         if self._next is not None:
             self._next.policy.restart_monitor()
 
-    def prepare_policy_for_step(self, readings: Readings, sent: np.ndarray | None) -> bool:
+    def set_previous_action_and_swap_if_ready(
+        self, readings: Readings, last_command: np.ndarray | None
+    ) -> bool:
         """Give the policy its real previous action; let a new model compute or take over.
 
-        A new model from `start_policy_swap` computes on these readings. If it has computed for long
-        enough, it replaces the old model before the step of this tick.
+        A new model from `start_policy_swap` computes on these readings without acting. Once it has
+        done so for long enough, it replaces the old model before the step of this tick.
 
         Args:
             readings: The sensor readings of this tick, which no policy has seen yet.
-            sent: The newest command (A,) on the robot's topics, whichever node sent it; None if it
-                is unknown. Each policy gets it as its previous action.
+            last_command: The newest command (A,) on the robot's topics, whichever node sent it;
+                None if it is unknown. It becomes the previous action of each policy.
 
         Returns:
-            Whether a new model has replaced the old one.
+            Whether a new model has replaced the old one in this call.
         """
-        if self.wanted is not None and sent is not None and (sent != self.wanted).any():
-            _set_previous_action(self.policy, self._now.order.convert_to_action(sent))
+        if (
+            self.wanted is not None
+            and last_command is not None
+            and (last_command != self.wanted).any()
+        ):
+            _set_previous_action(self.policy, self._now.order.convert_to_action(last_command))
         if self._given:
             self._next = self._given.pop()
         new = self._next
         if new is None:
             return False
-        if sent is not None:
-            _set_previous_action(new.policy, new.order.convert_to_action(sent))
+        if last_command is not None:
+            _set_previous_action(new.policy, new.order.convert_to_action(last_command))
         if new.ticks > 0 and self.wanted is not None:  # else the old policy knows no more
             new.policy.step_array(readings.values, readings.ids)
             self._next = new._replace(ticks=new.ticks - 1)
@@ -196,11 +202,11 @@ class ActingPolicy:
 
 
 def _set_previous_action(policy: Policy, action: np.ndarray) -> None:
-    """Set the policy's previous action to the one (A,) that was really executed, within [-1, 1].
+    """Set the policy's previous action to the executed one (A,), clipped to [-1, 1].
 
-    From that action the policy's identity monitor predicts the next readings, to detect rewired
-    sensors. If an element of the action lies outside [-1, 1], the action is clipped, so that the
-    prediction would be wrong. Therefore the monitor then ignores the next tick.
+    The policy's identity monitor, which detects rewired sensors, predicts the next readings from
+    the previous action. If clipping changes the action, that prediction is wrong, so the monitor
+    ignores the next tick.
     """
     within = np.clip(action, -1.0, 1.0)
     if (np.abs(within - action) > ROUNDING).any():
@@ -219,9 +225,9 @@ class Controller:
         engine: The implementation that computes the policy (see `load_policy`).
         monitor: The reaction to sensors whose readings arrive on other channels without notice (see
             `load_policy`); None: as the model file says.
-        recovery: The threshold for a robot that stands still. If the mean change of its readings
-            per tick is less, it gets random actions that make it move. 0: never; None: the model's
-            value.
+        recovery: The mean change of the readings per tick, in their units, below which the robot
+            counts as standing still and gets random actions that make it move. 0: never; None: the
+            model's value.
         ramp_s: Seconds in which commands change from the safe command to the policy's, after
             activation and after every safe command; 0: no ramp; None: the duration that the model
             was trained with.
@@ -288,20 +294,22 @@ class Controller:
     def tick(self, now_ns: int, stamp_ns: int | None) -> Readings:
         """Run one control step up to the decision: read, estimate, decide. Return the readings.
 
-        After it `compute_command` returns the command that was decided on, within limits.
+        Call `compute_command` afterwards for the command that follows from the decision.
 
         Args:
-            now_ns: The time in ns from which the age of readings counts.
+            now_ns: The time now in ns, against which the age of readings is measured.
             stamp_ns: The common stamp of the readings in lockstep with a simulator, else None.
         """
         readings = self.table.read(now_ns, stamp_ns)
         if self.table.measured is not None:
             self.gate.safe_command.record_positions(self.table.measured.values)
-        cause, reason = self._explain_not_acting(readings)
+        cause, reason = self._explain_not_acting_without_and_with_numbers(readings)
         self.stepped = not cause and self._should_step(readings, stamp_ns)
         if self.stepped:
             self.stepped_ns = stamp_ns
-            if self.acting.prepare_policy_for_step(readings, self._get_last_command()):
+            if self.acting.set_previous_action_and_swap_if_ready(
+                readings, self._get_last_command()
+            ):
                 self.gate.set_ramp(self.acting.ramp_s)
             # The monitor, which is a part of the policy, estimates; then the policy decides.
             action = self.acting.policy.step_array(readings.values, readings.ids)
@@ -339,8 +347,8 @@ class Controller:
     def start(self, *, bring_up: bool = True) -> None:
         """Start to act: move to the start pose, then ramp to the policy's commands.
 
-        From now on, of all channels that match a wildcard (`*`) of the wiring, only those that are
-        present now are expected.
+        Channels that match a wildcard (`*`) of the wiring and have been missing for long are no
+        longer expected.
 
         Args:
             bring_up: Whether to move the robot to its start pose first.
@@ -352,16 +360,16 @@ class Controller:
         else:
             self.bring_up.cancel()
 
-    def stop(self) -> np.ndarray:
-        """Stop acting and end the bring-up.
+    def stop_and_get_safe_command(self) -> np.ndarray:
+        """Stop acting, end the bring-up, and return the safe command (A,).
 
-        Return the safe command (A,). The caller must send it as the final command.
+        The caller must send it as the final command.
         """
         self.bring_up.cancel()
         return self.gate.reset_to_safe_command()
 
     def reset(self) -> None:
-        """Start a new episode: reset the policy with its identity monitor, and the readings."""
+        """Start a new episode: reset the policy and its identity monitor; discard camera frames."""
         self.acting.reset()
         self.table.discard_camera_frames()
         self.safe_reason = self.safe_cause = ""
@@ -442,11 +450,11 @@ class Controller:
         policy = self.acting.policy
         found = compare_channels(self.wiring, self.table.ids, policy.model)
         watched = policy.monitor_report is not None
-        said = describe_channel_differences(found, self.acting.model_path, watched=watched)
+        said = describe_channel_differences(found, self.acting.model_path, monitor_is_on=watched)
         warning = self.explain_disabled_monitor()
         return (
             *said,
-            *describe_unread_sources(self.wiring).values(),
+            *describe_unread_sources_by_name(self.wiring).values(),
             *([warning] if warning else ()),
         )
 
@@ -456,7 +464,7 @@ class Controller:
         While that command is unknown, return the safe command, or None before the policy's first
         step. Also set the attribute `seen` to the command's number; -1 if unknown.
         """
-        sent, self.seen = self.gate.last.values_and_number
+        sent, self.seen = self.gate.last.values_and_sequence_number
         return self.gate.safe_command() if sent is None and self.acting.wanted is not None else sent
 
     def _should_step(self, readings: Readings, stamp_ns: int | None) -> bool:
@@ -477,12 +485,12 @@ class Controller:
         self.repeats += not new
         return new
 
-    def _explain_not_acting(self, readings: Readings) -> tuple[str, str]:
+    def _explain_not_acting_without_and_with_numbers(self, readings: Readings) -> tuple[str, str]:
         """Return the reason why the policy should not act on these readings, in two versions.
 
         Returns:
-            A pair: the reason without figures that change from tick to tick, and the reason with
-            these figures; ("", "") if the policy should act.
+            A pair: the reason without numbers that change from tick to tick, and the reason with
+            these numbers; ("", "") if the policy should act.
         """
         if missing := self.table.list_missing_sources():
             reason = f"required source {missing[0]!r} is missing"

@@ -204,12 +204,12 @@ class ActionOrder:
             action if self.places is None else action[self.places]
         )
 
-    def convert_to_action(self, values: np.ndarray) -> np.ndarray:
+    def convert_to_action(self, command_values: np.ndarray) -> np.ndarray:
         """Convert a command (A,) back to the action (A,) that produces it.
 
         A value outside [-1, 1] means that no action produces this command.
         """
-        ordered = self._command.convert_to_action(values)
+        ordered = self._command.convert_to_action(command_values)
         if self.places is None:
             return ordered
         action = np.empty_like(ordered)
@@ -243,7 +243,7 @@ def describe_scale_differences(wiring: Wiring, model_path: str, model: Model) ->
 
 
 def get_actuator_names(model: Model) -> Sequence[str]:
-    """Return the actuators' names in the order of the model's action; () if it names none."""
+    """Return the actuators' names in the order of the model's action, or () if they have none."""
     names: Sequence[str] = model.task.actuators
     return names if len(names) == model.sizes.actions else ()
 
@@ -308,24 +308,24 @@ def check_channels_of_fixed_order_model(
 
 
 def describe_channel_differences(
-    differences: ChannelDifferences, model_path: str, *, watched: bool
+    differences: ChannelDifferences, model_path: str, *, monitor_is_on: bool
 ) -> tuple[str, ...]:
-    """Return sentences on how a wiring's channels differ from the model's, and what follows.
+    """Return sentences on how a wiring's channels differ from the model's, and on the consequences.
 
     Args:
         differences: The differences, as `compare_channels` returns them.
         model_path: The model file, for the text.
-        watched: Whether the identity monitor, which detects rewired sensors, is on.
+        monitor_is_on: Whether the identity monitor, which detects rewired sensors, is on.
     """
     said = []
     if differences.unknown:
-        monitor = "; the identity monitor does not watch them" if watched else ""
+        monitor = "; the identity monitor does not watch them" if monitor_is_on else ""
         said.append(
             f"channels that {model_path} does not know: {join_names(differences.unknown)}; the"
             f" policy reads them as additional channels{monitor}"
         )
     if differences.missing:
-        monitor = "; the identity monitor counts them as missing" if watched else ""
+        monitor = "; the identity monitor counts them as missing" if monitor_is_on else ""
         said.append(
             f"{len(differences.missing)} of the {differences.model_total} channels of {model_path}"
             f" are not wired: {join_names(differences.missing)}; the policy acts"
@@ -334,7 +334,7 @@ def describe_channel_differences(
     return tuple(said)
 
 
-def describe_unread_sources(wiring: Wiring) -> dict[str, str]:
+def describe_unread_sources_by_name(wiring: Wiring) -> dict[str, str]:
     """Return a note for each topic in the wiring that feeds no channel of the policy.
 
     A topic that only feeds the measured positions of actuators gets no note.
@@ -353,7 +353,7 @@ def describe_unread_sources(wiring: Wiring) -> dict[str, str]:
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Join at most five names (`SHOWN`) with commas; say how many more there are."""
+    """Join names with commas; after five names (`SHOWN`) say only how many more there are."""
     every = tuple(names)
     more = f" and {len(every) - SHOWN} more" if len(every) > SHOWN else ""
     return ", ".join(every[:SHOWN]) + more

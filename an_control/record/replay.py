@@ -401,7 +401,7 @@ class SessionReplay:
             self.controller.reset()
             if event["lockstep"]:
                 self._last.values_time_and_number = None
-                self.controller.gate.reset()
+                self.controller.gate.restart_from_safe_command()
 
     def _apply_wiring_event(self, event: dict[str, Any]) -> None:
         """Load the recorded wiring file. Make the controller if the session has none yet.
@@ -717,7 +717,7 @@ class SessionReplay:
         if kind == CommandKind.POLICY:
             return controller.compute_command(decided_ns)
         if kind == CommandKind.STOP:
-            return controller.stop()
+            return controller.stop_and_get_safe_command()
         if kind == CommandKind.WATCHDOG:
             return controller.gate.safe_command()
         return controller.gate.reset_to_safe_command()

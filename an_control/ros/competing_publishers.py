@@ -22,8 +22,8 @@ class RivalPair(NamedTuple):
     Attributes:
         first: The id of one publisher (its GID in the middleware).
         second: The id of the other publisher.
-        names: The names of the elements that both publishers send; empty if their messages have no
-            names.
+        names: The names of the elements, such as joints, that both publishers send; empty if their
+            messages name no elements.
     """
 
     first: bytes
@@ -44,12 +44,13 @@ class TopicSenders:
         two messages of the other."""
 
     def record_message(self, publisher: bytes, names: Sequence[str], now_ns: int) -> None:
-        """Record that a publisher sent a message with these elements.
+        """Record that a publisher sent a message, and which elements it contains.
 
         Args:
             publisher: The id of the message's publisher (its GID in the middleware).
-            names: The names of the elements in the message; empty if it has no names.
-            now_ns: The time at which the message arrived.
+            names: The names of the elements, such as joints, in the message; empty if it names
+                none.
+            now_ns: The time in ns at which the message arrived.
         """
         if publisher not in self._last and len(self._last) >= MAX_PUBLISHERS:
             self._last.clear()
@@ -65,7 +66,10 @@ class TopicSenders:
         """Return the pairs of publishers that have sent the same readings alternately.
 
         A pair counts if, in the last 5 s (`TURN_NS`), a message of one came between two messages of
-        the other, and if their messages share names of elements or have no names.
+        the other, and if their messages name common elements or no elements at all.
+
+        Args:
+            now_ns: The time now in ns.
         """
         found = []
         for (one, other), at_ns in self._between_ns.items():

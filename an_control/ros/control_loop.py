@@ -117,7 +117,7 @@ class Loop:
             controller.step_s,
             watchdog_s,
             controller.estop,
-            self.save_black_box,
+            self.save_black_box_and_describe_file,
             thread_priority if steady else 0,
         )
         with ExitStack() as opened:
@@ -196,7 +196,7 @@ class Loop:
         """Start to control the robot. The policy keeps its state from the ticks before."""
         self._record.record_event("activate", bring_up=not self._output.shadow)
         self.controller.start(bring_up=not self._output.shadow)
-        self._ticker.reset()
+        self._ticker.accept_any_next_stamp()
         self._reports.start_reporting()
         self.active, self._broken = True, False
         self._publish_commands_from_now(shadow=self._output.shadow)
@@ -233,10 +233,10 @@ class Loop:
         else:
             self.controller.start(bring_up=False)
         self._publish_commands_from_now(shadow=shadow)
-        self._reports.events.reset(time.monotonic())
+        self._reports.events.forget_logged_changes(time.monotonic())
 
     def _publish_commands_from_now(self, *, shadow: bool) -> None:
-        """Start to publish commands, and start the watchdog unless they are only proposed.
+        """Start to publish commands; also start the watchdog if they are sent to the robot.
 
         Args:
             shadow: Whether commands are only proposed, and not sent to the robot.
@@ -250,19 +250,25 @@ class Loop:
         self._guard.watchdog.stop()
         with self._output.lock:
             self._output.send(
-                self.controller.stop(), self._clock.read_ros_time_ns(), CommandKind.STOP
+                self.controller.stop_and_get_safe_command(),
+                self._clock.read_ros_time_ns(),
+                CommandKind.STOP,
             )
 
     def reset(self) -> None:
-        """Start a new episode: reset the policy with its identity monitor, and forget readings."""
+        """Start a new episode: reset the policy and its identity monitor; discard camera frames.
+
+        In lockstep with a simulator also forget the newest command, which belongs to the old
+        episode.
+        """
         self._record.record_event("reset", lockstep=self._ticker.lockstep)
         self.controller.reset()
-        self._ticker.reset()
+        self._ticker.accept_any_next_stamp()
         if self.doctor is not None:
             self.doctor.mark_gap()
         if self._ticker.lockstep:  # in a simulator what was sent is part of the last episode
             self._output.forget_commands()
-            self.controller.gate.reset()
+            self.controller.gate.restart_from_safe_command()
 
     def send_safe_command_now(self) -> None:
         """Send the safe command at once if the node is active, because the e-stop was set."""
@@ -293,7 +299,7 @@ class Loop:
         Raises:
             ValueError: A topic cannot be subscribed; then nothing is changed.
         """
-        moved = self._inputs.resubscribe_moved_sources(table)
+        moved = self._inputs.resubscribe_and_get_moved_sources(table)
         self._record.record_wiring(table.wiring, self.controller.wiring)
         self.controller.rewire(table)
         self._ticker.set_sources([source.name for source in table.wiring.sources], moved)
@@ -309,7 +315,7 @@ class Loop:
             ValueError: A channel cannot be read like that; then nothing is changed.
         """
         table = self.make_rewired_table(self.controller.wiring.with_conversions(conversions))
-        self._inputs.resubscribe_moved_sources(table)
+        self._inputs.resubscribe_and_get_moved_sources(table)
         self._record_correction(conversions)
         self.controller.correct(table)
 
@@ -340,7 +346,7 @@ class Loop:
         if self.doctor is not None:
             self.doctor.set_corrected_kinds(kinds)
 
-    def save_black_box(self, why: str) -> str:
+    def save_black_box_and_describe_file(self, why: str) -> str:
         """Write the black box (record of the last seconds) into a file.
 
         Args:
@@ -349,7 +355,7 @@ class Loop:
         Returns:
             The end of a log line that says where the file is; "" if nothing is recorded.
         """
-        return self._record.save_black_box(why)
+        return self._record.save_black_box_and_describe_file(why)
 
     def close(self) -> None:
         """Disconnect from all topics. If the node was acting, send the safe command before that."""
@@ -367,16 +373,16 @@ class Loop:
         """
         if self._broken:
             return
-        begin_s = self._guard.begin_tick()
+        begin_s = self._guard.begin_tick_and_read_time_s()
         try:
             now_ns = self._guard.ticked_ns = self._clock.now_ns()
             self._ticker.record_tick(now_ns, stamp_ns)
             self._record.begin_tick(now_ns, stamp_ns)
             before = self.controller.gate.last.values
             readings = self.controller.tick(now_ns, stamp_ns)  # read, estimate, decide
-            self._record.record_tick(sends=self.active)
+            self._record.record_tick(sends_command=self.active)
             if self.active:
-                sent_ns = self._send_command(stamp_ns, begin_s)  # limit, send
+                sent_ns = self._send_command_and_get_stamp_ns(stamp_ns, begin_s)  # limit, send
                 end_s = time.perf_counter()
                 self.controller.acting.policy.prepare_next_tick()
             self._record.record_readings(readings)
@@ -389,7 +395,7 @@ class Loop:
         finally:
             self._guard.end_tick()
 
-    def _send_command(self, stamp_ns: int | None, begin_s: float) -> int:
+    def _send_command_and_get_stamp_ns(self, stamp_ns: int | None, tick_begin_s: float) -> int:
         """Limit and send the command of the tick. Return the stamp of the command in ns.
 
         If the tick has taken too long, the safe command is sent instead, because the readings are
@@ -397,12 +403,12 @@ class Loop:
 
         Args:
             stamp_ns: The stamp of the readings in lockstep, else None.
-            begin_s: The start of the tick in seconds, by `time.perf_counter`.
+            tick_begin_s: The start of the tick in seconds, by `time.perf_counter`.
         """
         controller, decided_s = self.controller, time.perf_counter()
         sent_ns = self._clock.read_ros_time_ns() if stamp_ns is None else stamp_ns
         with self._output.lock:
-            if self._guard.exceeds_watchdog_timeout(decided_s - begin_s):
+            if self._guard.exceeds_watchdog_timeout(decided_s - tick_begin_s):
                 command, kind = controller.gate.reset_to_safe_command(), CommandKind.TOO_LATE
             else:
                 decided_ns = self._clock.now_ns() if stamp_ns is None else None
@@ -419,7 +425,7 @@ class Loop:
         why = str(error) if isinstance(error, BringUpError) else f"tick failed: {error!r}"
         self._record.record_failure(why)
         then = (
-            f"deactivating{self.save_black_box(why)}"
+            f"deactivating{self.save_black_box_and_describe_file(why)}"
             if self.active
             else "no more ticks until the node is activated"
         )
@@ -438,8 +444,9 @@ class Loop:
         In lockstep the command has the stamp of the previous command.
 
         Args:
-            compute_safe: Returns the safe command (A,). None: the gate's safe command is sent, and
-                the gate is not reset, so that its next ramp does not start again.
+            compute_safe: Returns the safe command (A,). None: the gate's safe command is sent
+                without a reset of the gate, so that the ramp to the policy's commands does not
+                start again.
             kind: Why the command is sent, for the recording.
         """
         stamp_ns = None if self._ticker.lockstep else self._clock.read_ros_time_ns()
@@ -464,8 +471,9 @@ class LoopGuard:
         timeout_s: The age in seconds of the newest command at which the watchdog sends the safe
             command; 0: never.
         estop: The e-stop.
-        save_black_box: Writes the black box (record of the last seconds). Its argument is the
-            reason; it returns the end of a log line that says where the file is.
+        save_black_box_and_describe_file: Writes the black box (record of the last seconds) into a
+            file. Its argument is the reason; it returns the end of a log line that says where the
+            file is.
         thread_priority: Real-time priority of the thread that ticks, 0 = ordinary priority. That of
             the watchdog's thread is higher by one.
     """
@@ -478,10 +486,14 @@ class LoopGuard:
         period_s: float,
         timeout_s: float,
         estop: EStop,
-        save_black_box: Callable[[str], str],
+        save_black_box_and_describe_file: Callable[[str], str],
         thread_priority: int,
     ) -> None:
-        self.logger, self._clock, self._save_black_box = logger, clock, save_black_box
+        self.logger, self._clock, self._save_black_box = (
+            logger,
+            clock,
+            save_black_box_and_describe_file,
+        )
         self.priority = RealTimePriority(thread_priority)
         self.watchdog = Watchdog(
             send_safe,
@@ -500,10 +512,10 @@ class LoopGuard:
         """Why the running tick has no real-time priority; set only at the first such tick, so that
         it is logged once."""
 
-    def begin_tick(self) -> float:
+    def begin_tick_and_read_time_s(self) -> float:
         """Record that a tick begins on the calling thread; give this thread real-time priority.
 
-        Return the time in seconds by `time.perf_counter`.
+        Return the time now in seconds by `time.perf_counter`.
         """
         self._refusal = self.priority.apply_to_thread()
         self._began_s = time.perf_counter()
@@ -631,19 +643,19 @@ class LoopReports:
         )
 
     def start_reporting(self) -> None:
-        """Forget what was logged before, and log unusual settings, as the loop starts to act."""
+        """Forget what was logged before, because the loop starts to act; log unusual settings."""
         self.ticks.ignore_gap_before_next_tick()
         self._log_unusual_settings()
-        self.events.reset(time.monotonic())
+        self.events.forget_logged_changes(time.monotonic())
 
     def report_tick(
         self, readings: Readings, now_ns: int, sent_ns: int, begin_s: float, end_s: float
     ) -> None:
-        """Publish the readings and the attention of a tick, store its times, and log what changed.
+        """Publish the readings and the attention of a tick, record its times, and log what changed.
 
         Args:
             readings: The sensor readings of the tick.
-            now_ns: The time of the tick in ns, from which the age of readings counts.
+            now_ns: The time of the tick in ns, against which the age of readings is measured.
             sent_ns: The stamp of the tick's command in ns.
             begin_s: The start of the tick in seconds, by `time.perf_counter`.
             end_s: The time at which the command was sent, by the same clock.

@@ -25,14 +25,14 @@ from rclpy.node import Node
 
 from an_control.control.command_safety import Watchdog
 from an_control.control.controller import Controller
-from an_control.control.model_wiring_check import describe_unread_sources, join_names
+from an_control.control.model_wiring_check import describe_unread_sources_by_name, join_names
 from an_control.policy.interface import MonitorReport
 from an_control.record.recorder import NodeRecorder
 from an_control.ros.graph import (
     count_nodes_of_same_name,
     describe_endpoints_of_wrong_type,
     describe_incompatible_subscriptions,
-    get_owner_name,
+    get_owner_node_name,
     select_endpoints_by_type,
     suggest_similar_topic,
 )
@@ -60,8 +60,8 @@ RATE_REPORTS = 3
 class TickTimes:
     """A record of the newest ticks (control steps): duration, missed deadlines, age of readings.
 
-    A tick misses its deadline if it takes longer than a control period. In real time a tick that
-    starts more than one and a half periods after the previous one misses it too.
+    A tick that takes longer than a control period misses its deadline. In real time a deadline is
+    also missed if a tick starts more than one and a half periods after the previous one.
 
     Args:
         step_s: The control period in seconds.
@@ -95,7 +95,7 @@ class TickTimes:
         self._last_s = begin_s
 
     def ignore_gap_before_next_tick(self) -> None:
-        """Ignore the time from the newest tick to the next, which is then no missed deadline."""
+        """Let the next tick start at any time without a missed deadline."""
         self._last_s = np.inf
 
     def compute_duration_percentile_us(self, percent: float) -> float:
@@ -232,7 +232,7 @@ class DiagnosticsReport:
             return (
                 [self._make_status("monitor", WARN, warning, {"setting": "off"})] if warning else []
             )
-        fine, text, values = describe_monitor_report(report)
+        fine, text, values = make_ok_text_and_values_of_monitor_report(report)
         return [self._make_status("monitor", OK if fine else WARN, text, values)]
 
     def _make_doctor_statuses(self) -> list[DiagnosticStatus]:
@@ -287,7 +287,11 @@ class DiagnosticsReport:
         return self._make_status("e-stop", ERROR if text else OK, text or "clear", {})
 
     def _make_recording_status(self) -> DiagnosticStatus:
-        """Return the status of the recording or of the black box, or why there is neither."""
+        """Return the status of the recording or of the black box (record of the last seconds).
+
+        If there is no black box although the parameters ask for one, the status is a warning that
+        says why.
+        """
         if self._recorder is None:
             missing = describe_missing_black_box(self._node)
             return self._make_status("recording", WARN if missing else OK, missing or "off", {})
@@ -297,7 +301,8 @@ class DiagnosticsReport:
     def _make_wiring_status(self, sources: list[SourceStatus]) -> DiagnosticStatus:
         """Return the status of the wiring: the state of its sources, and other commanding nodes.
 
-        It is an error if another node publishes commands to the robot, or has this node's name.
+        The level of the status is ERROR if another node publishes commands to the robot, or has
+        this node's name.
 
         Args:
             sources: The states of the wiring's sources, which are the subscribed topics.
@@ -305,7 +310,7 @@ class DiagnosticsReport:
         node, wiring = self._node, self._controller.wiring
         errors, warnings, commanding = [], [], 0
         for message in wiring.command.messages:
-            one, wrong, unheard = self._count_publishers_and_find_problems(
+            one, wrong, unheard = self._count_publishers_and_find_errors_and_warnings(
                 message.topic, message.type
             )
             commanding = max(commanding, one)
@@ -314,7 +319,7 @@ class DiagnosticsReport:
         name, named = node.get_fully_qualified_name(), count_nodes_of_same_name(node)
         if named > 1:
             errors.append(f"{named} nodes are named {name}")
-        complete = sum(_is_source_complete(source) for source in sources)
+        complete = sum(_has_fresh_readings_of_all_channels(source) for source in sources)
         text = f"{complete} of {len(sources)} sources complete"
         if errors or warnings:
             text = "; ".join(errors + warnings)
@@ -324,7 +329,7 @@ class DiagnosticsReport:
         values = {"file": wiring.file, "command": topics, "commanding": commanding}
         return self._make_status("wiring", level, text, values)
 
-    def _count_publishers_and_find_problems(
+    def _count_publishers_and_find_errors_and_warnings(
         self, topic: str, type_: str
     ) -> tuple[int, list[str], list[str]]:
         """Count the publishers of a command topic, and describe what is wrong with its nodes.
@@ -334,21 +339,23 @@ class DiagnosticsReport:
             type_: The message type of the commands.
 
         Returns:
-            Three values: the number of publishers that command the robot; error texts, if there is
-            more than one of them; and warnings about nodes with another message type or quality of
-            service.
+            Three values: the number of publishers that command the robot; error texts, in the case
+            of more than one such publisher; and warnings about nodes with another message type or
+            quality of service.
         """
         publishers = self._node.get_publishers_info_by_topic(topic)
         name = self._node.get_fully_qualified_name()
         subscriptions = [
             one
             for one in self._node.get_subscriptions_info_by_topic(topic)
-            if get_owner_name(one) != name
+            if get_owner_node_name(one) != name
         ]
         commanding, errors, warnings = len(select_endpoints_by_type(publishers, type_)), [], []
         if commanding > 1 and not self._output.shadow:
             who = ", ".join(
-                sorted(get_owner_name(one) for one in select_endpoints_by_type(publishers, type_))
+                sorted(
+                    get_owner_node_name(one) for one in select_endpoints_by_type(publishers, type_)
+                )
             )
             errors.append(
                 f"{commanding} publishers command {topic} ({who}): stop one of them, or set the"
@@ -371,7 +378,7 @@ class DiagnosticsReport:
         config = self._controller.wiring.find_source(source.name)
         infos = self._node.get_publishers_info_by_topic(topic)
         publishers = len(select_endpoints_by_type(infos, config.type))
-        rates_hz = self._measure_rates_hz(source, now_ns)
+        rates_hz = self._measure_recent_message_rates_hz(source, now_ns)
         text = source.error or f"{source.present} of {source.expected} channels present"
         if not (source.error or source.fresh):
             text = "no fresh message"
@@ -384,9 +391,9 @@ class DiagnosticsReport:
             text = f"publisher of {other}"
             self._found[part, text] = ERROR, text
         else:
-            wrong = self._find_source_problems(source, rates_hz if publishers == 1 else [])
+            wrong = self._find_source_problems_by_kind(source, rates_hz if publishers == 1 else [])
             self._found |= {(part, kind): (WARN, words) for kind, words in wrong.items()}
-            if unread := describe_unread_sources(self._controller.wiring).get(source.name):
+            if unread := describe_unread_sources_by_name(self._controller.wiring).get(source.name):
                 wrong["unread"] = unread  # logged already
             text = "; ".join(wrong.values()) or text
         values = {
@@ -403,15 +410,15 @@ class DiagnosticsReport:
             "not yet expected": source.unexpected,
             "dropped": source.dropped,
         }
-        level = OK if _is_source_complete(source) and not (other or wrong) else WARN
+        level = OK if _has_fresh_readings_of_all_channels(source) and not (other or wrong) else WARN
         return self._make_status(part, level, text, values)
 
-    def _measure_rates_hz(self, source: SourceStatus, now_ns: int) -> list[float]:
+    def _measure_recent_message_rates_hz(self, source: SourceStatus, now_ns: int) -> list[float]:
         """Return the newest message rates of a source (subscribed topic), the oldest first.
 
-        This must be called once in each report, of which there is one a second. Each rate is
-        measured between two successive reports. There are at most three rates (`RATE_REPORTS`), and
-        none at the first report.
+        Call this once in each report, that is once a second, because each rate is measured between
+        two successive calls. At most three rates (`RATE_REPORTS`) are returned, none at the first
+        call.
         """
         counts = self._counts.setdefault(source.name, deque(maxlen=RATE_REPORTS + 1))
         if counts and (now_ns <= counts[-1][0] or source.messages < counts[-1][1]):
@@ -422,10 +429,13 @@ class DiagnosticsReport:
             for (then_ns, before), (at_ns, messages) in pairwise(counts)
         ]
 
-    def _find_source_problems(self, source: SourceStatus, rates_hz: list[float]) -> dict[str, str]:
+    def _find_source_problems_by_kind(
+        self, source: SourceStatus, rates_hz: list[float]
+    ) -> dict[str, str]:
         """Return what is wrong with a source (subscribed topic) that sends messages.
 
-        That can be rival publishers, a wrong message rate, and time stamps far from arrival times.
+        Problems are several publishers that send the same readings, a wrong message rate, and time
+        stamps far from arrival times.
 
         Args:
             source: The state of the source.
@@ -449,7 +459,7 @@ class DiagnosticsReport:
         return {kind: text for kind, text in wrong.items() if text}
 
     def _log_confirmed_problems(self) -> None:
-        """Log each problem that both this report and the previous one have, once.
+        """Log, once, each problem that both this report and the previous one contain.
 
         Two reports are needed because a single report may be wrong while nodes discover each other.
         A problem is logged again only after two successive reports without it.
@@ -487,12 +497,14 @@ class DiagnosticsReport:
         )
 
 
-def describe_monitor_report(report: MonitorReport) -> tuple[bool, str, dict[str, Any]]:
-    """Describe the findings of the identity monitor, for the diagnostics.
+def make_ok_text_and_values_of_monitor_report(
+    report: MonitorReport,
+) -> tuple[bool, str, dict[str, Any]]:
+    """Return the findings of the identity monitor in the form of a diagnostic status.
 
     Returns:
         Three values: whether all signals are where they are wired, a description in words, and a
-        mapping from names to figures.
+        mapping from names to further values.
     """
     fine, text = False, "all signals are where they are wired"
     if report.waiting:
@@ -520,8 +532,8 @@ def _compute_percentile(values: np.ndarray, percent: float) -> float:
     return float(np.percentile(values, percent)) if len(values) else 0.0
 
 
-def _is_source_complete(source: SourceStatus) -> bool:
-    """Return whether a source's messages are readable and up to date and have all its channels."""
+def _has_fresh_readings_of_all_channels(source: SourceStatus) -> bool:
+    """Return whether a source's messages are readable, up to date, and have all its channels."""
     return source.fresh and source.present == source.expected and not source.error
 
 
@@ -595,11 +607,11 @@ class EventLog:
         """The rewired sensors as logged last: a mapping from the channel on which readings arrive
         to the channel whose readings they are."""
         self._misfit, self._policy_waits = False, ""
-        self.reset(0.0)
+        self.forget_logged_changes(0.0)
         self._log_new_configuration_notes(0.0)
 
-    def reset(self, now_s: float) -> None:
-        """Forget what was logged, because the node starts to act (control the robot).
+    def forget_logged_changes(self, now_s: float) -> None:
+        """Forget what was logged, because the node starts to control the robot.
 
         Args:
             now_s: The time of the steady clock.
@@ -706,8 +718,8 @@ class EventLog:
         """Log that a source was lost or has come back, unless it was logged too often lately.
 
         Args:
-            notice: The change of the source's state. The loss of a source that has sent no message
-                yet is not logged here, but later by `_log_awaited_sources`.
+            notice: The change of the source's state. If the source has sent no message yet, its
+                loss is not logged here, but later by `_log_awaited_sources`.
             now_s: The time of the steady clock.
         """
         name = notice.source
@@ -741,7 +753,7 @@ class EventLog:
     def _detect_flapping_and_log(self, notice: Notice, now_s: float) -> bool:
         """Return whether a source (subscribed topic) was lost three times (`FLAPS`) in ten seconds.
 
-        When that is found, log it in one line, in place of a line for each loss.
+        If it was, log this in one line, in place of a line for each loss.
 
         Args:
             notice: The newest change of the source's state.

@@ -60,8 +60,8 @@ __all__ = [
 class SteadyLifecycleNode(LifecycleNode):
     """A LifecycleNode that refuses a transition that its present state does not allow.
 
-    Without this class such a request raises an error in Jazzy's executor, so that any client could
-    end the node.
+    A plain LifecycleNode raises an error in Jazzy's executor instead, so that any client could end
+    the process by a request.
     """
 
     def _LifecycleNodeMixin__change_state(  # noqa: N802 - rclpy's private method
@@ -88,16 +88,16 @@ def create_events_executor(context: Context) -> Executor | None:
 def create_deferred_service(
     node: Node, type_: Any, name: str, callback: Callable[[Any, Any], Any | Future[Any]]
 ) -> None:
-    """Create a service whose response may be sent later than its callback returns.
+    """Create a service whose response may be sent after its callback has returned.
 
     Args:
         node: The node that owns the service; it must be run by the events executor.
         type_: The service type.
         name: The name of the service.
-        callback: Takes the request and an empty response. Returns the filled response, or a Future
-            that will have the response as its result.
+        callback: Called with the request and an empty response. Returns the filled response, or a
+            Future that will have the response as its result.
     """
-    if _events_executor_awaits_services():
+    if _events_executor_awaits_service_coroutines():
 
         async def await_response(request: Any, response: Any) -> Any:
             """Return the callback's response, after awaiting it if it is a Future."""
@@ -110,10 +110,10 @@ def create_deferred_service(
     send = service.send_response
 
     def send_when_done(reply: Any, header: Any) -> None:
-        """Send the response now, or, if it is a Future, once its result is there.
+        """Send the response now, or, if `reply` is a Future, once its result is there.
 
         Args:
-            reply: The response, or a Future that will have it as its result.
+            reply: The response, or a Future that will have the response as its result.
             header: rclpy's header of the request.
         """
         if isinstance(reply, Future):
@@ -135,10 +135,11 @@ def callbacks_get_publisher_ids() -> bool:
     return read_rclpy_version() >= (9, 1, 1)
 
 
-def _events_executor_awaits_services() -> bool:
+def _events_executor_awaits_service_coroutines() -> bool:
     """Return whether rclpy's events executor awaits service callbacks that are coroutines.
 
-    An older executor takes the coroutine itself for the response, which raises a TypeError.
+    An older version of the executor sends the coroutine itself as the response, which raises a
+    TypeError.
     """
     version = read_rclpy_version()
     return version >= (9, 1, 2) or (7, 1, 11) <= version < (8,)

@@ -50,11 +50,11 @@ UNKNOWN = "a node whose name is not known yet"
 yet."""
 
 
-def get_owner_name(info: TopicEndpointInfo) -> str:
+def get_owner_node_name(info: TopicEndpointInfo) -> str:
     """Return the full name of the node that owns a publisher or subscription.
 
-    DDS can discover a publisher before it knows the node's name. Until then the result is the text
-    `UNKNOWN`, "a node whose name is not known yet".
+    DDS can discover a publisher before it knows the node's name. In this case the result is the
+    text `UNKNOWN`, "a node whose name is not known yet".
     """
     if info.node_name == "_NODE_NAME_UNKNOWN_":
         return UNKNOWN
@@ -71,7 +71,7 @@ def select_endpoints_by_type(
 def describe_endpoints_of_wrong_type(
     infos: Iterable[TopicEndpointInfo], type_: str, topic: str
 ) -> str:
-    """Return text on the publishers or subscriptions that have a wrong type, or "".
+    """Return text that lists the publishers or subscriptions of a wrong message type, or "".
 
     Args:
         infos: The publishers or subscriptions of a topic.
@@ -79,7 +79,11 @@ def describe_endpoints_of_wrong_type(
         topic: The topic's name, for the text.
     """
     others = sorted(
-        {f"{one.topic_type} ({get_owner_name(one)})" for one in infos if one.topic_type != type_}
+        {
+            f"{one.topic_type} ({get_owner_node_name(one)})"
+            for one in infos
+            if one.topic_type != type_
+        }
     )
     return f"{', '.join(others)} on {topic}, expected {type_}" if others else ""
 
@@ -103,7 +107,7 @@ def describe_incompatible_subscriptions(
         compatible, reason = qos_check_compatible(qos, one.qos_profile)
         if compatible == QoSCompatibility.ERROR:
             why = reason.replace("ERROR: ", "").strip(";").replace(";", ", ")
-            deaf.append(f"{get_owner_name(one)} asks for another quality of service ({why})")
+            deaf.append(f"{get_owner_node_name(one)} asks for another quality of service ({why})")
     if not listeners:
         return f"nobody hears commands on {topic}: there is no subscription"
     if not deaf:
@@ -122,7 +126,7 @@ def count_nodes_of_same_name(node: Node) -> int:
 
 
 def suggest_similar_topic(node: Node, topic: str, type_: str) -> str:
-    """Return text that suggests another topic in place of one without a publisher, or "".
+    """Return the end of a text that suggests another topic for one that has no publisher, or "".
 
     Args:
         node: The node whose view of the ROS graph is searched.

@@ -36,7 +36,7 @@ from rclpy.subscription import Subscription
 from an_control.record.recorder import NodeRecorder
 from an_control.ros.competing_publishers import TopicSenders
 from an_control.ros.distributions import MessageInfo, TopicEndpointInfo
-from an_control.ros.graph import get_owner_name
+from an_control.ros.graph import get_owner_node_name
 from an_control.wiring import (
     ChannelTable,
     SourceConfig,
@@ -62,7 +62,8 @@ SHOWN = 8
 def is_periodic(config: SourceConfig) -> bool:
     """Return whether a source is expected to send periodically, not only on changes of its value.
 
-    This is assumed of a source whose `max_age_s` is above 0 and at most a second (`NEWS_S`).
+    This is assumed if `max_age_s`, the age at which a reading of the source is stale, is above 0
+    and at most a second (`NEWS_S`).
     """
     return 0.0 < config.max_age_s <= NEWS_S
 
@@ -72,8 +73,8 @@ def describe_wrong_rate(config: SourceConfig, rates_hz: Sequence[float], control
 
     Args:
         config: The source.
-        rates_hz: The newest measured rates; there is a warning only if all of them are wrong, so
-            that a source that just starts or changes its rate is not reported.
+        rates_hz: The newest measured message rates. There is a warning only if all of them are
+            wrong, so that a source that just starts or changes its rate is not reported.
         control_hz: The control rate, which is expected if the source has no `rate_hz`.
     """
     wanted_hz, rate_hz = config.rate_hz or control_hz, median(rates_hz)
@@ -96,35 +97,39 @@ def describe_wrong_rate(config: SourceConfig, rates_hz: Sequence[float], control
     )
 
 
-def describe_wrong_clock(config: SourceConfig, ahead_s: float) -> str:
+def describe_wrong_clock(config: SourceConfig, stamps_ahead_s: float) -> str:
     """Return a warning if time stamps differ much from arrival times of messages, else "".
 
     Args:
         config: The source. If it does not send periodically, old stamps are allowed.
-        ahead_s: Seconds by which the stamps are later than the arrival times; negative if earlier.
+        stamps_ahead_s: Seconds by which the stamps are later than the arrival times; negative if
+            they are earlier.
     """
-    if ahead_s <= CLOCK_S and (-ahead_s <= CLOCK_S or not is_periodic(config)):
+    if stamps_ahead_s <= CLOCK_S and (-stamps_ahead_s <= CLOCK_S or not is_periodic(config)):
         return ""
-    where = "ahead of" if ahead_s > 0.0 else "behind"
+    where = "ahead of" if stamps_ahead_s > 0.0 else "behind"
     return (
-        f"its stamps are {abs(ahead_s):.1f} s {where} this node's clock: correct the clock of"
-        " the sending machine, or set use_sim_time in both nodes or in neither"
+        f"its stamps are {abs(stamps_ahead_s):.1f} s {where} this node's clock: correct the clock"
+        " of the sending machine, or set use_sim_time in both nodes or in neither"
     )
 
 
-def describe_competing_publishers(first: str, second: str, channels: Sequence[str]) -> str:
+def describe_competing_publishers(
+    first_node: str, second_node: str, channels: Sequence[str]
+) -> str:
     """Return a warning that two nodes send values for the same channels.
 
     Args:
-        first: The full name of one node.
-        second: The full name of the other node.
+        first_node: The full name of one node.
+        second_node: The full name of the other node, which is the same if one node has two
+            publishers.
         channels: The ids of the channels.
     """
     shown = ", ".join(channels[:SHOWN]) + ", ..." * (len(channels) > SHOWN)
     who = (
-        f"two publishers of {first} both send"
-        if first == second
-        else f"{first} and {second} both send"
+        f"two publishers of {first_node} both send"
+        if first_node == second_node
+        else f"{first_node} and {second_node} both send"
     )
     return f"{who} {shown}: stop one of them, or give it a topic of its own"
 
@@ -137,7 +142,10 @@ NEVER_NS = 1 << 62
 
 
 class MessageDelay:
-    """A meter of how much longer a publisher's messages take than its fastest recent message."""
+    """A meter of the extra time that messages of one publisher are on their way.
+
+    The extra time is measured against the publisher's fastest recent message.
+    """
 
     def __init__(self) -> None:
         self._began_ns: int | None = None
@@ -145,7 +153,7 @@ class MessageDelay:
         self._least_ns = self._before_ns = 0
 
     def __call__(self, published_ns: int, now_ns: int) -> int:
-        """Return how much longer a message was on its way than the fastest recent message, in ns.
+        """Return by how many ns a message was longer on its way than the fastest recent message.
 
         Args:
             published_ns: When the message was published, by the publisher's clock, which may differ
@@ -166,14 +174,14 @@ class MessageDelay:
 class Arrivals:
     """A corrector of the arrival times of messages that had to wait in a queue.
 
-    If the executor says when a message was published, the arrival is moved back by how much longer
-    the message took than the publisher's fastest recent message. If the executor does not, messages
-    that arrive during a gap, or in the control period after it, count as if they had arrived when
-    the gap started. A gap is a time of more than two control periods in which this process made no
-    tick (control step).
+    If the executor says when a message was published, its arrival time is moved back by how much
+    longer it was on its way than the publisher's fastest recent message. If the executor does not
+    say so, gaps are used: times of more than two control periods in which this process made no tick
+    (control step). A message that arrives in a gap, or in the control period after it, gets the
+    start of the gap as its arrival time.
 
     Args:
-        period_ns: The control period.
+        period_ns: The control period in ns.
     """
 
     def __init__(self, period_ns: int) -> None:
@@ -234,8 +242,8 @@ class Inputs:
 
     Args:
         node: The node that owns the subscriptions.
-        table: The channel table, which stores the messages.
-        now_ns: Returns the time of the clock from which the age of messages counts.
+        table: The channel table, in which the messages are stored.
+        now_ns: Returns the time of the clock against which the age of messages is measured.
         on_stored: Called after each stored message with the source's name and the message's stamp.
         depth: The queue depth of a topic. At least 10 (`PARTS_DEPTH`) is used if several messages
             may each hold a part of the readings.
@@ -282,19 +290,21 @@ class Inputs:
         self._fetching: dict[str, tuple[Subscription[Any], int]] = {}
         """For a topic, a pair: a subscription to latched (kept) messages, and the number of looks
         at the ROS graph after which it is destroyed."""
-        self.resubscribe_moved_sources(table)
+        self.resubscribe_and_get_moved_sources(table)
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._watch = node.create_timer(WATCH_S, self._resubscribe_on_qos_change, clock=steady)
 
     def check_message_types(self, table: ChannelTable) -> None:
-        """Check that no source would read a topic with messages of another type than the source's.
+        """Check that each source that is moved to another topic finds messages of its type there.
+
+        A topic that is unknown in the ROS graph passes the check.
 
         Args:
             table: The channel table that is going to be used, with the topic and type of each
                 source.
 
         Raises:
-            WiringError: A source would read such a topic.
+            WiringError: A topic carries only messages of other types.
         """
         moved = [s for s in table.wiring.sources if self.topics.get(s.name) != s.topic]
         carried = dict(self._node.get_topic_names_and_types()) if moved else {}
@@ -305,7 +315,7 @@ class Inputs:
                 key = f"sources.{source.name}.topic"
                 raise WiringError(table.wiring.file, key, source.topic, allowed)
 
-    def resubscribe_moved_sources(self, table: ChannelTable) -> set[str]:
+    def resubscribe_and_get_moved_sources(self, table: ChannelTable) -> set[str]:
         """Subscribe to the topics of a channel table, and store messages in it from now on.
 
         Return the names of the sources that read another topic than before. The subscription of a
@@ -339,20 +349,20 @@ class Inputs:
         return moved
 
     def store_newest_messages_for_moved_sources(
-        self, sources: Iterable[str], is_awaited: Callable[[int | None], bool]
+        self, sources: Iterable[str], is_stamp_awaited: Callable[[int | None], bool]
     ) -> None:
         """Store the newest message of each topic that sources have just begun to read.
 
-        Such a message arrived before these sources read the topic. It is stored only if a tick
+        These messages arrived before the sources read the topic. Each is stored only if a tick
         still needs it.
 
         Args:
             sources: The names of the sources that now read another topic than before.
-            is_awaited: Returns whether a tick still needs a message with the given stamp.
+            is_stamp_awaited: Returns whether a tick still needs a message with the given stamp.
         """
         for source in sources:
             newest = self._newest.get(self.topics[source])
-            if newest is not None and is_awaited(newest[1]):
+            if newest is not None and is_stamp_awaited(newest[1]):
                 if self._recorder is not None:
                     topic = self._node.resolve_topic_name(self.topics[source])
                     self._recorder.record_delivery_to_source(topic, source, self._now_ns())
@@ -371,7 +381,8 @@ class Inputs:
         if topic not in self._senders:
             return []
         nodes = {
-            bytes(one.endpoint_gid): get_owner_name(one) for one in self._publishers.get(topic, ())
+            bytes(one.endpoint_gid): get_owner_node_name(one)
+            for one in self._publishers.get(topic, ())
         }
         return [
             describe_competing_publishers(nodes[pair.first], nodes[pair.second], channels)
@@ -493,10 +504,9 @@ class Inputs:
     ) -> None:
         """Subscribe for a while to get the latched messages of publishers that are new on a topic.
 
-        A publisher with durability "transient local" keeps its last messages for later subscribers
-        (latched messages). A volatile subscription gets only messages that are sent after it was
-        made. So if this node's subscription is volatile, another one is made that asks for the kept
-        messages.
+        A publisher with durability "transient local" keeps (latches) its last messages for later
+        subscribers. A volatile subscription gets only messages that are sent after it was made. So
+        if this node's subscription is volatile, another one that asks for latched messages is made.
 
         Args:
             topic: The topic.
@@ -545,7 +555,10 @@ class Inputs:
             self._on_stored(source, stamp_ns)
 
     def _choose_queue_depth(self, topic: str, cls: Any) -> int:
-        """Return the queue depth for a topic with messages of the class `cls`."""
+        """Return the queue depth for a topic with messages of the class `cls`.
+
+        The depth is larger if several messages may each hold a part of the readings.
+        """
         several = topic in self._senders or has_name_list(cls)
         return max(self._depth, PARTS_DEPTH) if several else self._depth
 
@@ -579,10 +592,12 @@ def is_latched(endpoint: TopicEndpointInfo | Subscription[Any]) -> bool:
 def find_strongest_qos_on_topic(node: Node, topic: str, depth: int) -> QoSProfile:
     """Return the strongest quality of service that all present publishers of a topic offer.
 
+    Reliable is stronger than best effort, and transient local is stronger than volatile.
+
     Args:
         node: The node whose view of the ROS graph is used.
         topic: The topic.
-        depth: The queue depth.
+        depth: The queue depth of the result.
     """
     return find_strongest_offered_qos(find_publishers(node, topic), depth)
 
@@ -590,11 +605,12 @@ def find_strongest_qos_on_topic(node: Node, topic: str, depth: int) -> QoSProfil
 def find_strongest_offered_qos(infos: Iterable[TopicEndpointInfo], depth: int) -> QoSProfile:
     """Return the strongest quality of service that all these publishers offer.
 
-    Without publishers the result is the ROS default: reliable and volatile.
+    Reliable is stronger than best effort, and transient local is stronger than volatile. Without
+    publishers the result is the ROS default: reliable and volatile.
 
     Args:
         infos: The publishers of a topic.
-        depth: The queue depth.
+        depth: The queue depth of the result.
     """
     offered = [info.qos_profile for info in infos]
     qos = QoSProfile(depth=depth)

@@ -13,13 +13,13 @@ RESTART_NS = 1_000_000_000
 
 
 class Lockstep:
-    """A record of which sources have delivered a message with the pending time stamp.
+    """A record of which sources (subscribed topics) have delivered the pending time stamp.
 
-    The pending stamp is the newest one that the node has received. All times are arguments, because
-    no method reads a clock.
+    The pending stamp is the newest one that the node has received; a source has delivered it once
+    it has sent a message with this stamp. No method reads a clock, so all times are arguments.
 
     Args:
-        sources: The names of the sources, which are the subscribed topics.
+        sources: The names of the sources.
         wait_ns: The longest time in ns to wait, after the first message with a stamp, for the
             messages of the other sources.
     """
@@ -27,9 +27,9 @@ class Lockstep:
     def __init__(self, sources: Iterable[str], wait_ns: int) -> None:
         self._sources = frozenset(sources)
         self._wait_ns = wait_ns
-        self.reset()
+        self.forget_stamps()
 
-    def reset(self) -> None:
+    def forget_stamps(self) -> None:
         """Forget all stamps, so that any next stamp is accepted as new."""
         self._pending_ns: int | None = None
         self._since_ns = 0
@@ -44,17 +44,20 @@ class Lockstep:
 
         Args:
             sources: The names of all sources.
-            moved_sources: The names of the sources that now read another topic; only messages of
-                the new topic count for them.
+            moved_sources: The names of the sources that now read another topic. Messages that they
+                have got on their old topic no longer count.
 
         Returns:
-            The pending stamp if all these sources have delivered it, else None.
+            The pending stamp if all these sources have delivered it and the node has not acted on
+            it yet, else None.
         """
         self._sources = frozenset(sources)
         self._have.difference_update(moved_sources)
         return self._find_ready_stamp_ns()
 
-    def record_message(self, source: str, stamp_ns: int | None, now_ns: int) -> int | None:
+    def record_message_and_find_ready_stamp_ns(
+        self, source: str, stamp_ns: int | None, now_ns: int
+    ) -> int | None:
         """Record a message. Return the time stamp to act on now, or None.
 
         Args:
@@ -63,11 +66,12 @@ class Lockstep:
             now_ns: The time of the message's arrival.
 
         Returns:
-            The pending stamp if all sources have delivered it, else None.
+            The pending stamp if all sources have delivered it and the node has not acted on it yet,
+            else None.
         """
         if stamp_ns is None:
             self._unstamped.add(source)
-        elif self._pending_ns is None or self._is_new(stamp_ns, self._pending_ns):
+        elif self._pending_ns is None or self._is_new_stamp(stamp_ns, self._pending_ns):
             self._pending_ns, self._since_ns, self._acted = stamp_ns, now_ns, False
             self._have = {source}
         elif stamp_ns == self._pending_ns:
@@ -75,22 +79,23 @@ class Lockstep:
         return self._find_ready_stamp_ns()
 
     def is_stamp_awaited(self, stamp_ns: int | None) -> bool:
-        """Return whether a message with this stamp is still of use, as its tick is yet to come.
+        """Return whether the tick (control step) for messages with this stamp is still to come.
 
         Args:
-            stamp_ns: The stamp of the message; None if it has no stamp.
+            stamp_ns: The stamp of a message; None if it has no stamp, for which the result is
+                False.
         """
         if stamp_ns is None or self._pending_ns is None:
             return False
         return stamp_ns > self._pending_ns or (stamp_ns == self._pending_ns and not self._acted)
 
     def is_stamp_repeated(self, stamp_ns: int | None) -> bool:
-        """Return whether a new message has the pending stamp after the node has acted on it.
+        """Return whether a message repeats the pending stamp, on which the node has already acted.
 
         The simulator sends a stamp again only if the command for it was lost.
 
         Args:
-            stamp_ns: The stamp of the new message.
+            stamp_ns: The stamp of the message; None if it has no stamp.
         """
         return self._acted and stamp_ns is not None and stamp_ns == self._pending_ns
 
@@ -101,25 +106,25 @@ class Lockstep:
         return self._pending_ns if now_ns - self._since_ns >= self._wait_ns else None
 
     def mark_stamp_as_acted_on(self) -> None:
-        """Record that the node acts on the pending stamp, so that it does so only once."""
+        """Record that the node has acted on the pending stamp and must not act on it again."""
         self._acted = True
         self._unstamped.clear()
 
     def _find_ready_stamp_ns(self) -> int | None:
-        """Return the pending stamp if it is time to act on it, else None.
+        """Return the pending stamp if the node should act on it now, else None.
 
-        It is time once all sources have delivered this stamp, and only until the node has acted on
-        it. A source whose messages have no stamp counts as soon as it has sent a message since the
-        last tick.
+        It should once all sources have delivered the stamp, unless it has acted on it already. A
+        source whose messages have no stamp only needs to have sent a message since the last tick.
         """
         if self._acted or self._pending_ns is None:
             return None
         return self._pending_ns if self._have | self._unstamped >= self._sources else None
 
     @staticmethod
-    def _is_new(stamp_ns: int, pending_ns: int) -> bool:
-        """Return whether a stamp is newer than the pending one, or shows a simulator's restart.
+    def _is_new_stamp(stamp_ns: int, pending_ns: int) -> bool:
+        """Return whether a stamp is newer than the pending one or from a restarted simulator.
 
-        It shows a restart if it is more than a second (`RESTART_NS`) older than the pending stamp.
+        A stamp counts as from a restarted simulator if it is more than a second (`RESTART_NS`)
+        older than the pending stamp.
         """
         return stamp_ns > pending_ns or stamp_ns < pending_ns - RESTART_NS

@@ -74,8 +74,8 @@ class ModelSwap:
         on_failure: Called on the background thread, with the reason, if a requested model cannot
             act.
         check_rate: Whether to refuse a model that was trained at another control rate.
-        recovery: The threshold for a robot that stands still, as a mean change of its readings per
-            tick (see `load_policy`).
+        recovery: The mean change of the readings per tick below which the robot counts as standing
+            still (see `load_policy`).
         recorder: Records the model files that replace the policy; None: nothing is recorded.
     """
 
@@ -100,7 +100,7 @@ class ModelSwap:
         self._thread: threading.Thread | None = None
 
     def explain_model_refusal(self, path: str) -> str:
-        """Return why the header of a model file shows that it cannot replace the policy, or "".
+        """Return why a model cannot replace the policy, as far as its file's header shows, or "".
 
         A file without a header (ONNX), or with one of more than 64 KiB (`QUICK_HEADER`), is only
         checked later, by the background thread.
@@ -150,8 +150,8 @@ class ModelSwap:
     def _load_requested_models(self) -> None:
         """Load the models that are requested, one after the other, until `close` is called.
 
-        This runs on the background thread. One thread loads all models, because each new thread
-        would keep some RAM of its own.
+        The background thread runs this method. A single thread loads all models, because each new
+        thread would occupy RAM of its own.
         """
         while True:
             with self._changed:
@@ -163,7 +163,11 @@ class ModelSwap:
             self._replace_policy(path)
 
     def _replace_policy(self, path: str) -> None:
-        """Load this model and replace the policy, unless another model was requested meanwhile."""
+        """Load a model and replace the policy, unless another model was requested meanwhile.
+
+        Args:
+            path: The model file.
+        """
         built = self._load_policy_or_explain(path)
         with self._changed:
             if self._newest is not None or self._closed:
@@ -176,7 +180,7 @@ class ModelSwap:
             self._on_failure(built)
 
     def _load_policy_or_explain(self, path: str) -> Policy | str:
-        """Load and return the policy of a model file, or text that says why it cannot be used."""
+        """Return the policy of a model file, or a text that says why the file cannot be used."""
         try:
             model = read_model(path)
             self._check_model(path, model)
@@ -201,7 +205,7 @@ ROS arguments, after --ros-args:
 
 
 class RecordedDeclarations:
-    """A stand-in for a node, which records the declared parameters for the help text."""
+    """A stand-in for a node that records which parameters are declared, for the help text."""
 
     def __init__(self) -> None:
         self.declared: dict[str, tuple[Any, ParameterDescriptor]] = {}
@@ -329,7 +333,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         return super().on_configure(state)
 
     def _make_loop(self, settings: Settings) -> Loop:
-        """Load wiring and model as the settings say, and return the control loop that runs them.
+        """Load wiring and model as the settings say; return the control loop that uses them.
 
         Raises:
             ValueError: A setting or a file is invalid; the text says which and why.
@@ -348,7 +352,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         )
         wait_s = settings.lockstep_wait_s if settings.mode == "lockstep" else None
         watchdog_s = None if settings.watchdog_s < 0.0 else settings.watchdog_s
-        declared = self._wiring_parameters.declare(controller.wiring)
+        declared = self._wiring_parameters.declare_and_get_wiring(controller.wiring)
         self._recorder = make_recorder(self, settings, controller)
         if self._recorder is not None:
             self._recorder.record_event(
@@ -504,7 +508,11 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
                 self._recorder.record_event("estop", reason=self._estop.reason)
             if self._loop is not None:
                 self._loop.send_safe_command_now()
-                where = self._loop.save_black_box(self._estop.reason) if self._loop.active else ""
+                where = (
+                    self._loop.save_black_box_and_describe_file(self._estop.reason)
+                    if self._loop.active
+                    else ""
+                )
             self.get_logger().error(f"{self._estop.reason}{where}")
 
     def _on_reset_estop(self, _: Any, response: Any) -> Any:
@@ -571,7 +579,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
                 self.get_logger().error(f"not rewired: {error}")
 
     def _make_rewired_table(self, changes: Sequence[Parameter]) -> ChannelTable | None:
-        """Return the channel table for the wiring with these parameter changes.
+        """Return the channel table for the present wiring with these parameter changes.
 
         Returns:
             The table, or None if no change concerns the wiring or the node is not configured.
@@ -612,7 +620,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
                 self.get_logger().warning(f"nobody publishes on {topic} yet{near}")
 
     def _on_reload_wiring(self, _: Any, response: Any) -> Any:
-        """Read the wiring file again on request of a client, and let the node use it."""
+        """Read the wiring file again on request of a client, and use what it says from now on."""
         if self._loop is None:
             response.success, response.message = False, "not configured"
             return response
@@ -622,7 +630,9 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         except ValueError as error:
             return self._refuse_rewiring(error, response)
         try:
-            table = self._loop.make_rewired_table(self._wiring_parameters.declare(wiring))
+            table = self._loop.make_rewired_table(
+                self._wiring_parameters.declare_and_get_wiring(wiring)
+            )
             if self._recorder is not None:
                 text = read_regular_file(wiring.file).decode()
                 self._recorder.record_event("wiring", file=wiring.file, text=text)
@@ -631,7 +641,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
                 self._loop.doctor.drop_all_findings()
             response.success = True
         except ValueError as error:
-            self._wiring_parameters.declare(before, with_launch_overrides=False)
+            self._wiring_parameters.declare_and_get_wiring(before, with_launch_overrides=False)
             return self._refuse_rewiring(error, response)
         return response
 
@@ -731,10 +741,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _limit_shutdown_time() -> None:
     """Ensure that the process ends within 5 s (`END_S`) after the first signal, even if it hangs.
 
-    The signal handlers cannot ensure it, because Python runs them on the main thread, which may
-    hang. So another thread waits for the byte that Python writes to a pipe at each signal
-    (`signal.set_wakeup_fd`), and ends the process. Until the end of the process the watchdog keeps
-    sending the safe command.
+    Python runs signal handlers on the main thread, which may hang. So another thread waits for the
+    byte that Python writes to a pipe at each signal (`signal.set_wakeup_fd`), and ends the process.
+    Until then the watchdog goes on sending the safe command.
     """
     read, write = os.pipe()
     os.set_blocking(write, False)

@@ -50,6 +50,8 @@ AFTER = {
     Transition.TRANSITION_DEACTIVATE: State.PRIMARY_STATE_INACTIVE,
 }
 """The lifecycle state to which each transition leads if it succeeds."""
+FailureReason = str
+"""The reason why a request failed, in words; "" if it succeeded."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,8 @@ class Operator:
     def find_policy_nodes(self) -> list[str]:
         """Return the full names of all policy nodes on the network, sorted.
 
-        After the first is found, further nodes are looked for during half a second (`SETTLE_S`).
-        The result is [] if none is found within `timeout_s`.
+        Once a node is found, further ones are looked for during half a second (`SETTLE_S`). The
+        result is [] if none is found within `timeout_s`.
         """
         until_s, found = time.monotonic() + self._timeout_s, set[str]()
         while time.monotonic() < until_s:
@@ -116,7 +118,7 @@ class Operator:
             rclpy.spin_once(self._caller, timeout_sec=SLICE_S)
         return sorted(found)
 
-    def call_trigger(self, node: str, service: str) -> str:
+    def call_trigger(self, node: str, service: str) -> FailureReason:
         """Call a service of type std_srvs/Trigger. Return why it failed, or "".
 
         Args:
@@ -144,7 +146,7 @@ class Operator:
         )
         return str(answer.current_state.label)
 
-    def change_state(self, node: str, goal: str) -> str:
+    def change_state(self, node: str, goal: str) -> FailureReason:
         """Bring a node into a lifecycle state. Return why this failed, or "".
 
         Args:
@@ -164,7 +166,7 @@ class Operator:
                 return f"it refused, and is {self.read_state(node)}; its log says why"
         return ""
 
-    def set_shadow(self, node: str, on: bool) -> str:
+    def set_shadow(self, node: str, on: bool) -> FailureReason:
         """Switch a node's shadow mode on or off. Return why this failed, or "".
 
         In shadow mode the node proposes commands without sending them to the robot.
@@ -198,11 +200,11 @@ class Operator:
         """
         newest: list[DiagnosticArray] = []
 
-        def keep_if_of_node(message: DiagnosticArray) -> None:
+        def store_if_from_node(message: DiagnosticArray) -> None:
             if any(one.name.startswith(f"{node}: ") for one in message.status):
                 newest[:] = [message]
 
-        self._caller.create_subscription(DiagnosticArray, "/diagnostics", keep_if_of_node, 10)
+        self._caller.create_subscription(DiagnosticArray, "/diagnostics", store_if_from_node, 10)
         while True:
             status = NodeStatus(node, self.read_state(node))
             newest.clear()
@@ -240,8 +242,8 @@ class Operator:
     def _request_transition(self, node: str, transition: int) -> bool:
         """Request a lifecycle transition only once. Return whether it succeeded.
 
-        Meanwhile the node's state is read again and again, because the answer to the request may be
-        lost.
+        While there is no answer, which may be lost, the node's state is read again and again: it
+        shows whether the transition succeeded.
 
         Args:
             node: Full name of the node.
@@ -278,7 +280,7 @@ ANSWER_S = 1.0
 be lost."""
 
 
-def rewire(node: str, changes: Mapping[str, str], timeout_s: float) -> str:
+def rewire(node: str, changes: Mapping[str, str], timeout_s: float) -> FailureReason:
     """Rewire a running node by its parameters, all or none. Return why that failed, or "".
 
     Args:
@@ -311,7 +313,7 @@ def rewire(node: str, changes: Mapping[str, str], timeout_s: float) -> str:
         return "" if answer.result.successful else str(answer.result.reason or "refused")
 
 
-def reload_wiring(node: str, timeout_s: float) -> str:
+def reload_wiring(node: str, timeout_s: float) -> FailureReason:
     """Make a running node read its wiring file again. Return why that failed, or "".
 
     Args:
@@ -334,8 +336,8 @@ def reload_wiring(node: str, timeout_s: float) -> str:
 def _describe_unknown_wiring_parameter(key: str, names: list[str]) -> str:
     """Return the end of an error text about a wiring parameter that a node does not have.
 
-    The text names the source or channel that the parameter would belong to, and the sources or
-    channels that the node has.
+    The text names the source or channel in the parameter's name, and the sources or channels that
+    the node does have.
 
     Args:
         key: The parameter, such as `sources.imu.topic`.
@@ -362,19 +364,19 @@ def _create_calling_node(node: str) -> Iterator[Node]:
         raise ValueError(f"{node!r} is not the name of a node") from error
 
 
-def call_until_answered(caller: Node, call: Callable[[], Future[Any]], until_s: float) -> Any:
+def call_until_answered(caller: Node, call: Callable[[], Future[Any]], deadline_s: float) -> Any:
     """Call a service until it answers, and return the answer.
 
     Args:
         caller: The node that calls.
         call: Sends the request and returns the Future of the answer. It is called again after each
             second (`ANSWER_S`) without an answer.
-        until_s: The time at which to stop waiting, in seconds by the steady clock.
+        deadline_s: The time at which to stop waiting, in seconds by the steady clock.
 
     Raises:
-        TimeoutError: There is no answer in time.
+        TimeoutError: There is no answer before the deadline.
     """
-    while (left_s := until_s - time.monotonic()) > 0.0:
+    while (left_s := deadline_s - time.monotonic()) > 0.0:
         future = call()
         rclpy.spin_until_future_complete(caller, future, timeout_sec=min(ANSWER_S, left_s))
         if future.done():

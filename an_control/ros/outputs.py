@@ -69,7 +69,7 @@ class CommandOutput:
     """The publishers of commands (A,), one value for each actuator in physical units.
 
     Any thread may use them. If a command has several messages, each on its own topic, they are sent
-    together, in the wiring's order. In shadow mode they are sent to the topics of
+    together, in the wiring's order. In shadow mode the messages are sent to the topics of
     `list_shadow_topics`, and this node has no publisher on the robot's topics. While this node does
     not command the robot, it records the commands of other nodes.
 
@@ -153,9 +153,9 @@ class CommandOutput:
 
         Args:
             values: The command (A,), with NaN for an actuator whose safe position is unknown.
-            stamp_ns: The stamp of the command. With None the messages keep the previous stamp, and
-                messages without a stamp are not sent, because a simulator in lockstep would take
-                them for the answer to its next step.
+            stamp_ns: The stamp of the command. None: the messages get the stamp of the previous
+                command again, and messages whose type has no stamp are not sent, because a
+                simulator in lockstep would count them as the answer to its next step.
             kind: Why the command is sent, for the recording.
         """
         if not np.isfinite(values).all():
@@ -226,7 +226,7 @@ class CommandOutput:
     def _retire_publishers(self) -> None:
         """Stop using the command publishers; destroy each once its final command has arrived.
 
-        A timer checks that, so that the executor does not have to wait.
+        A timer checks later whether it has arrived, so that the executor does not have to wait.
         """
         until_s = time.monotonic() + ARRIVAL_S
         self._retiring += [(publisher, until_s) for publisher in self._publishers]
@@ -271,20 +271,20 @@ class CommandOutput:
         self._listening = []
 
     def _record_command_of_other_node(
-        self, carrier: CommandMessage, span: slice, message: Any
+        self, reader: CommandMessage, actuator_slice: slice, message: Any
     ) -> None:
         """Record a command of another node; ignore a message that does not fit the actuators.
 
-        If a command has several messages, each on its own topic, it is recorded once a message of
-        each topic has come.
+        If a command has several messages, each on its own topic, it is recorded once a message has
+        arrived on each topic.
 
         Args:
-            carrier: The object that reads the actuators' values from a message of this topic.
-            span: The indices of these values in the command (A,).
+            reader: The object that reads the actuators' values from a message of this topic.
+            actuator_slice: The range of the command (A,) to which these values belong.
             message: The message.
         """
         with suppress(ValueError):
-            self._heard[span] = carrier.read_values(message)
+            self._heard[actuator_slice] = reader.read_values(message)
             if np.isfinite(self._heard).all():
                 heard, now_ns = self._heard.copy(), self._now_ns()
                 self.on_command(CommandKind.OTHER, now_ns, None, heard, reaches_robot=True)
@@ -300,10 +300,10 @@ def _have_all_messages_arrived(publisher: Any) -> bool:
 
 
 def list_shadow_topics(command: CommandConfig) -> tuple[str, ...]:
-    """Return the topic on which each message of a command is proposed in shadow mode.
+    """Return, for each message of a command, the topic to which it is sent in shadow mode.
 
-    In shadow mode commands are not sent to the robot. The topic is `~/proposed`. If a command has
-    several messages, each has a topic of its own below `~/proposed`.
+    In shadow mode commands are only proposed, and not sent to the robot. The topic is `~/proposed`.
+    If a command has several messages, each has a topic of its own below `~/proposed`.
     """
     if len(command.messages) == 1:
         return ("~/proposed",)
@@ -394,11 +394,11 @@ def _make_image_message(picture: np.ndarray) -> Image:
 def _make_matrix_message(
     values: np.ndarray, labels: tuple[str, str], ids: Sequence[str], stamp_ns: int
 ) -> Float64MultiArray:
-    """Convert a matrix, of which one axis stands for the channels, to a message.
+    """Convert a matrix that has one row or one column for each channel to a message.
 
-    The message type has no header, so ids and stamp are written into the axis labels, with blanks
-    between the words. The label of the channels' axis is the word `channel` and the channels' ids.
-    The label of the other axis is the axis's name and the stamp in ns.
+    The message type has no header, so ids and stamp are written into the labels of the two axes.
+    The label of the channels' axis is the word `channel` followed by the channels' ids. The label
+    of the other axis is that axis's name followed by the stamp in ns.
 
     Args:
         values: The matrix.

@@ -45,7 +45,7 @@ class Parameter:
 
     @property
     def description(self) -> str:
-        """The description for ROS and the launch files: the text and the meaning of the values."""
+        """The description for ROS and launch files: the text, and what the allowed values mean."""
         if self.choices or not self.unset:
             return self.text + _format_choices(self.choices)
         return f"{self.text}; {self.default:g} = {self.unset}"
@@ -283,10 +283,11 @@ USE_SIM_TIME = Parameter(
 
 
 def make_parameter_values(**options: Any) -> dict[str, Any]:
-    """Convert options to values of the node's parameters; None becomes the parameter's default.
+    """Return the values of the node's parameters for some options, by name.
 
     Args:
-        options: The values of the options; an option has the name of its parameter.
+        options: The values of the options; an option has the name of its parameter. None becomes
+            the parameter's default.
 
     Raises:
         KeyError: An option is not a parameter of the node.

@@ -72,11 +72,11 @@ def read_settings(node: Node) -> Settings:
 
 
 def explain_parameter_refusal(change: Parameter, *, configured: bool) -> str:
-    """Return the reason why a parameter cannot be changed now, or "".
+    """Return the reason why a parameter cannot get a new value now, or "" if it can.
 
     Args:
         change: The parameter with its new value.
-        configured: Whether the node is configured.
+        configured: Whether the node is configured; some parameters cannot be changed then.
     """
     if reason := _explain_wrong_choice(change.name, change.value):
         return reason
@@ -136,8 +136,10 @@ class WiringParameters:
         self._node = node
         self._declaring = False
 
-    def declare(self, wiring: Wiring, *, with_launch_overrides: bool = True) -> Wiring:
-        """Declare the parameters of this wiring. Remove the parameters of an earlier wiring.
+    def declare_and_get_wiring(
+        self, wiring: Wiring, *, with_launch_overrides: bool = True
+    ) -> Wiring:
+        """Declare the parameters of a wiring, in place of those of an earlier wiring.
 
         Args:
             wiring: The wiring as it is in its file.
@@ -181,7 +183,7 @@ class WiringParameters:
                 self._node.undeclare_parameter(f"{prefix}.{name}")
 
     def make_changed_wiring(self, wiring: Wiring, changes: Sequence[Parameter]) -> Wiring | None:
-        """Return the wiring after these changes of parameters; None if none concerns the wiring.
+        """Return the wiring after changes of parameters; None if no change concerns the wiring.
 
         Args:
             wiring: The wiring before the changes.
@@ -194,11 +196,11 @@ class WiringParameters:
         if self._declaring or not own:
             return None
         changed = wiring.with_changes(own)
-        self._check_published_topics(changed)
+        self._check_no_topic_is_read_and_published(changed)
         return changed
 
-    def _check_published_topics(self, wiring: Wiring) -> None:
-        """Check that the node does not publish on a topic that it reads, after ROS remapping.
+    def _check_no_topic_is_read_and_published(self, wiring: Wiring) -> None:
+        """Check that the node publishes on no topic that it reads, after ROS remapping.
 
         Raises:
             WiringError: The node would read and publish the same topic. The text names the key in

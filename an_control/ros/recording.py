@@ -88,8 +88,9 @@ class LoopRecord:
 
     Args:
         recorder: Writes the record; None: nothing is recorded.
-        controller: The controller, whose count of commands numbers the recorded ones.
-        clock: Gives the time of events.
+        controller: The controller, whose count of sent commands gives recorded commands their
+            numbers.
+        clock: The clock of the times that are recorded with events.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class LoopRecord:
         """Whether the recorder was told of the newest tick."""
 
     def begin_tick(self, now_ns: int, stamp_ns: int | None) -> None:
-        """Store the time and the stamp of a tick that begins, which `record_tick` will record.
+        """Store the time and the stamp of a tick that begins, until `record_tick` records them.
 
         Args:
             now_ns: The time of the tick in ns.
@@ -113,15 +114,15 @@ class LoopRecord:
         """
         self._tick, self._noted = (now_ns, stamp_ns), False
 
-    def record_tick(self, *, sends: bool) -> None:
+    def record_tick(self, *, sends_command: bool) -> None:
         """Record the tick that `begin_tick` started.
 
         Args:
-            sends: Whether the tick sends a command, which it does while the node is active.
+            sends_command: Whether the tick sends a command, which it does while the node is active.
         """
         self._noted = True
         if self.recorder is not None:
-            self.recorder.record_tick(*self._tick, sends_command=sends)
+            self.recorder.record_tick(*self._tick, sends_command=sends_command)
 
     def record_readings(self, readings: Readings) -> None:
         """Record the readings of the newest tick, and let the recorder write to disk."""
@@ -151,11 +152,11 @@ class LoopRecord:
 
         Args:
             kind: Which part of the node has computed the command.
-            now_ns: The time of sending.
+            now_ns: The time of sending in ns.
             stamp_ns: The stamp of the command; None if it has none.
             values: The command (A,).
-            reaches_robot: Whether all of it goes to the robot's topics; False if it is only
-                proposed (shadow mode), sent in part, or not sent.
+            reaches_robot: Whether all messages of the command go to the robot's topics; False if
+                the command is only proposed (shadow mode), sent in part, or not sent.
         """
         if self.recorder is not None:
             decided_ns = self.decided_ns if kind == CommandKind.POLICY else None
@@ -183,7 +184,7 @@ class LoopRecord:
         if self.recorder is not None:
             self.recorder.record_event(kind, self._clock.now_ns(), **values)
 
-    def save_black_box(self, why: str) -> str:
+    def save_black_box_and_describe_file(self, why: str) -> str:
         """Write the black box (record of the last seconds) into a file.
 
         Args:

@@ -30,10 +30,10 @@ CHOSEN = (PROFILES, "FASTRTPS_DEFAULT_PROFILES_FILE", TRANSPORTS, "ROS_LOCALHOST
 
 @contextmanager
 def disable_shared_memory() -> Iterator[None]:
-    """Let rclpy and the nodes that are created in this block communicate by UDP.
+    """Let the nodes that are created in this block communicate by UDP, not by shared memory.
 
-    These nodes must be the first ones of the process. Nothing is changed if the user has chosen a
-    transport, or uses another middleware than Fast DDS.
+    Rclpy must be initialised in the block, and the nodes must be the first ones of the process.
+    Nothing is changed if the user has chosen a transport, or uses another middleware than Fast DDS.
     """
     changes = _make_udp_environment()
     before = {name: os.environ.get(name) for name in changes}
@@ -49,7 +49,7 @@ def disable_shared_memory() -> Iterator[None]:
 
 
 def _make_udp_environment() -> dict[str, str]:
-    """Return the environment variables that restrict Fast DDS to UDP, by name.
+    """Return the environment variables that restrict Fast DDS to UDP, as a mapping to their values.
 
     They do not change which machines are discovered. The result is {} for another middleware, or if
     the user has configured Fast DDS already.
@@ -76,7 +76,7 @@ next ones after 3 s."""
 def create_temporary_node(name: str, namespace: str = "") -> Iterator[Node]:
     """Initialise rclpy and yield a node. At the end of the block both are shut down.
 
-    Ctrl-C is left to the caller. The node communicates by UDP, without services and without a log
+    Signals are left to the caller. The node communicates by UDP, without services and without a log
     topic, so that it does not disturb the nodes that control a robot.
 
     Args:
@@ -104,7 +104,7 @@ def create_temporary_node(name: str, namespace: str = "") -> Iterator[Node]:
 
 
 def describe_discovery_range() -> str:
-    """Return text for an error on where ROS 2 looks for other nodes: domain id and range."""
+    """Return the domain id and the range in which ROS 2 looks for nodes, as text for an error."""
     domain = os.environ.get("ROS_DOMAIN_ID", "") or "0"
     reach = os.environ.get("ROS_AUTOMATIC_DISCOVERY_RANGE", "") or "SUBNET"
     if os.environ.get("ROS_LOCALHOST_ONLY", "") == "1":

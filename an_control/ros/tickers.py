@@ -43,7 +43,7 @@ class LoopClock:
         self.simulated = bool(node.get_parameter("use_sim_time").value)
 
     def now_ns(self) -> int:
-        """Return the time in ns from which the age of readings counts.
+        """Return the time in ns against which the age of readings is measured.
 
         It is ROS time in a simulation, else the time of a steady clock.
         """
@@ -57,15 +57,15 @@ class LoopClock:
 def make_steady_clock() -> Clock:
     """Return a steady clock for use by a single timer.
 
-    Each timer needs its own clock because of a fault in rclpy's events executor. If a timer is
-    reset while another timer on the same clock is due but not yet called, the executor calls that
-    other timer twice, and its next call comes late.
+    Each timer needs its own clock because of a fault in rclpy's events executor. If one timer is
+    reset while another timer on the same clock is due but not yet called, the executor calls this
+    other timer twice, and then too late.
     """
     return Clock(clock_type=ClockType.STEADY_TIME)
 
 
 class Ticker(ABC):
-    """An object that calls a loop's ticks (control steps) when messages have come, or by a timer.
+    """An object that starts a loop's ticks (control steps), when messages have come or by a timer.
 
     The loop tells it of each stored message (`record_message`) and of each tick (`record_tick`).
 
@@ -84,7 +84,7 @@ class Ticker(ABC):
 
     @abstractmethod
     def record_message(self, source: str, stamp_ns: int | None) -> None:
-        """Record that a source got a message. Tick if no further message is awaited.
+        """Record that a source got a message. Start a tick if it needs no further message.
 
         Args:
             source: The name of the source.
@@ -111,13 +111,13 @@ class Ticker(ABC):
 
     @abstractmethod
     def is_stamp_awaited(self, stamp_ns: int | None) -> bool:
-        """Return whether a message with this stamp is still of use, as its tick is yet to come.
+        """Return whether the tick for messages with this stamp is still to come.
 
         Args:
-            stamp_ns: The stamp of the message; None if it has no stamp.
+            stamp_ns: The stamp of a message; None if it has no stamp.
         """
 
-    def reset(self) -> None:
+    def accept_any_next_stamp(self) -> None:
         """Accept any next stamp as new, because the node starts to act or an episode starts."""
         return
 
@@ -129,8 +129,8 @@ class Ticker(ABC):
 class LockstepTicker(Ticker):
     """A ticker that makes one tick for each stamp of the messages.
 
-    The tick comes as soon as all sources have sent a message with the stamp, or `wait_s` after the
-    first of them.
+    The tick starts as soon as all sources have sent a message with the stamp, but at the latest
+    `wait_s` after the first of these messages.
 
     Args:
         node: Owns the timer.
@@ -158,7 +158,9 @@ class LockstepTicker(Ticker):
 
     def record_message(self, source: str, stamp_ns: int | None) -> None:
         """Record a message; tick as soon as every source has sent one with the same stamp."""
-        ready_ns = self._stamps.record_message(source, stamp_ns, time.monotonic_ns())
+        ready_ns = self._stamps.record_message_and_find_ready_stamp_ns(
+            source, stamp_ns, time.monotonic_ns()
+        )
         if ready_ns is not None:
             self._tick(ready_ns)
         elif self._stamps.is_stamp_repeated(stamp_ns):
@@ -182,19 +184,20 @@ class LockstepTicker(Ticker):
             self._tick(ready_ns)
 
     def is_stamp_awaited(self, stamp_ns: int | None) -> bool:
-        """Return whether a message with this stamp is still of use, as its tick is yet to come.
+        """Return whether the tick for messages with this stamp is still to come.
 
         Args:
-            stamp_ns: The stamp of the message; None if it has no stamp.
+            stamp_ns: The stamp of a message; None if it has no stamp, for which the result is
+                False.
         """
         return self._stamps.is_stamp_awaited(stamp_ns)
 
-    def reset(self) -> None:
-        """Accept any next stamp as new."""
-        self._stamps.reset()
+    def accept_any_next_stamp(self) -> None:
+        """Accept any next stamp as new, even an older one."""
+        self._stamps.forget_stamps()
 
     def _tick_if_overdue(self) -> None:
-        """Tick on the messages that have come, if the time to wait for the others is over."""
+        """Tick without further messages if the time to wait for them is over."""
         overdue_ns = self._stamps.find_overdue_stamp_ns(time.monotonic_ns())
         if overdue_ns is not None:
             self._tick(overdue_ns)
@@ -241,7 +244,7 @@ class RealTimeTicker(Ticker):
         if self._schedule is None:
             return
         now_ns = self._clock.now_ns()
-        if self._schedule.record_message(source, now_ns):
+        if self._schedule.record_message_and_check_tick_due(source, now_ns):
             self._tick(None)
         else:
             self._plan_tick(self._schedule.compute_next_tick_ns(now_ns))
@@ -264,7 +267,7 @@ class RealTimeTicker(Ticker):
         return False
 
     def tick_when_due(self) -> None:
-        """Tick, as the timer is due; if the timer calls this too early, set it again instead.
+        """Tick, because the timer is due; if it calls this method too early, set the timer again.
 
         This method must have no parameters, because rclpy's events executor would pass arguments
         for them.
@@ -278,7 +281,7 @@ class RealTimeTicker(Ticker):
             self._tick(None)
 
     def _plan_tick(self, at_ns: int) -> None:
-        """Set the timer to a tick at `at_ns`; messages of the sources may start one earlier."""
+        """Set the timer so that it starts a tick at `at_ns`; messages may start a tick earlier."""
         if at_ns != self._planned_ns:
             self._planned_ns = at_ns
             self._set_timer(max(1, at_ns - self._clock.now_ns()))
@@ -324,20 +327,20 @@ NEVER_NS = 1 << 62
 class TickSchedule:
     """A schedule of ticks (control steps) that follows the arrivals of messages.
 
-    All times are arguments in ns and from one clock.
+    No method reads a clock: all times are arguments in ns, by the same clock.
 
     Args:
         sources: The names of the sources, which are the subscribed topics.
-        period_ns: The control period.
+        period_ns: The control period in ns.
     """
 
     def __init__(self, sources: Iterable[str], period_ns: int) -> None:
         self._period_ns = period_ns
         self._interval_ns = dict.fromkeys(sources, float(period_ns))
         """Mean interval in ns between the newest messages of each source."""
-        self.reset()
+        self.restart_with_next_message_set()
 
-    def reset(self) -> None:
+    def restart_with_next_message_set(self) -> None:
         """Restart the schedule of ticks with the next complete set of sensor messages."""
         self._due_ns: int | None = None
         """Time at which the next tick is due; None before the first set."""
@@ -363,10 +366,15 @@ class TickSchedule:
         self._interval_ns = {name: known.get(name, float(self._period_ns)) for name in sources}
         self._last_ns = {name: at for name, at in self._last_ns.items() if name in known}
 
-    def record_message(self, source: str, now_ns: int) -> bool:
-        """Record that a source (subscribed topic) got a message. Return whether to tick now."""
+    def record_message_and_check_tick_due(self, source: str, now_ns: int) -> bool:
+        """Record that a source (subscribed topic) got a message. Return whether to tick now.
+
+        Args:
+            source: The name of the source.
+            now_ns: The time of the message's arrival in ns.
+        """
         if now_ns < self._newest_ns:  # the clock was set back
-            self.reset()
+            self.restart_with_next_message_set()
         self._newest_ns, self._first_ns = now_ns, min(self._first_ns, now_ns)
         if source in self._last_ns:
             interval_ns = min(now_ns - self._last_ns[source], MAX_INTERVAL * self._period_ns)
@@ -385,7 +393,7 @@ class TickSchedule:
         """Return the time of the next tick in ns, if no further message arrives.
 
         Args:
-            now_ns: The time now, which is the earliest result.
+            now_ns: The time now in ns; the result is never earlier.
         """
         earliest_ns = max(self._compute_earliest_tick_ns(), now_ns)
         if self._due_ns is None:
@@ -400,7 +408,9 @@ class TickSchedule:
         """Record that a tick (control step) has started, and compute when the next one is due."""
         due_ns, period_ns = self._due_ns, self._period_ns
         if self._set_ns is not None:
-            due_ns = self._shift_due_ns(self._set_ns if due_ns is None else due_ns, self._set_ns)
+            due_ns = self._shift_due_ns_towards_message_set(
+                self._set_ns if due_ns is None else due_ns, self._set_ns
+            )
         if due_ns is not None:
             stalled = now_ns - due_ns > STALL * period_ns
             if stalled:
@@ -411,21 +421,21 @@ class TickSchedule:
         self._ticked_ns, self._set_ns = now_ns, None
         self._fresh.clear()
 
-    def _shift_due_ns(self, due_ns: int, set_ns: int) -> int:
+    def _shift_due_ns_towards_message_set(self, due_ns: int, message_set_ns: int) -> int:
         """Return the due time of a tick, shifted towards the time of a complete set of messages.
 
         A set is complete when every source that ticks wait for has sent a message.
 
         Args:
             due_ns: The time at which the tick is due.
-            set_ns: The time at which the set was complete.
+            message_set_ns: The time at which the set was complete.
         """
         if self._compute_message_set_interval_ns() < FOLLOWED * self._period_ns:
             self._sets += 1
             return due_ns
         largest = EARLY if self._sets < FIRST_SETS else MAX_SHIFT
         self._sets += 1
-        late = (set_ns - due_ns) / self._period_ns
+        late = (message_set_ns - due_ns) / self._period_ns
         shift = FOLLOW * (late - round(late))  # modulo a period
         return due_ns + int(min(max(shift, -largest), largest) * self._period_ns)
 
@@ -438,9 +448,10 @@ class TickSchedule:
         )
 
     def _find_awaited_sources(self, now_ns: int) -> list[str]:
-        """Return the sources that ticks wait for: those that send about as often as ticks, or more.
+        """Return the names of the sources that a tick waits for.
 
-        A source that has stopped sending is not one of them.
+        They are those that send messages about as often as there are ticks, or more often, and have
+        not stopped sending.
         """
         heard_ns = now_ns - int(SILENT * self._period_ns)
         return [
@@ -460,7 +471,7 @@ class TickSchedule:
         return max(paced, default=float(self._period_ns))
 
     def _compute_earliest_tick_ns(self) -> int:
-        """Return the earliest time at which the next tick may start."""
+        """Return the earliest time in ns at which the next tick may start."""
         ticks_ns, period_ns = self._ticks_ns, self._period_ns
         earliest_ns = -NEVER_NS
         if self._due_ns is not None:
@@ -472,7 +483,7 @@ class TickSchedule:
         return earliest_ns
 
     def _compute_latest_tick_ns(self, due_ns: int) -> int:
-        """Return the latest time at which the tick that is due at `due_ns` may start."""
+        """Return the latest time in ns at which the tick that is due at `due_ns` may start."""
         latest_ns = due_ns + int(LATE * self._period_ns)
         if len(self._ticks_ns) >= WINDOW:
             return min(latest_ns, self._ticks_ns[1 - WINDOW] + WINDOW * self._period_ns)

@@ -38,9 +38,9 @@ Threads = tuple[Callable[[], int], Callable[[int], Any]]
 class OneBlasThread:
     """A decorator that limits numpy's BLAS library to one thread while a function runs.
 
-    The number of threads belongs to the whole process, and several decorated functions may run at
-    the same time. So the number from before is stored when the first of them begins, and restored
-    when the last of them ends.
+    The whole process has one number of BLAS threads, and several decorated functions may run at the
+    same time. So the first of them to begin stores the number, and the last of them to end restores
+    it.
 
     Args:
         threads: The functions that read and set the number of threads; None: limit nothing.

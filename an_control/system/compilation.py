@@ -17,8 +17,8 @@ BEGINS = (
 )
 
 
-class Compilation:
-    """A record of the compilations by numba within a block of code.
+class CompilationReport:
+    """A report on what numba compiles within a block of code, and how long that takes.
 
     Args:
         report: Called with a line of text when the first function is compiled, and with another
@@ -31,10 +31,10 @@ class Compilation:
         self._begin_s = self._seconds = 0.0
         self._reported = False
 
-    def record_start(self) -> None:
+    def record_compilation_start(self) -> None:
         """Record that numba starts to compile a function, perhaps while it compiles another one.
 
-        At the first call, report that functions are being compiled.
+        The first call reports that functions are being compiled.
         """
         if not self._reported:
             self._reported = True
@@ -43,40 +43,41 @@ class Compilation:
             self._begin_s = time.monotonic()
         self._depth += 1
 
-    def record_end(self) -> None:
+    def record_compilation_end(self) -> None:
         """Record the end of the compilation that started last and has not ended yet."""
         self._depth -= 1
         if not self._depth:
             self._seconds += time.monotonic() - self._begin_s
 
-    def close(self) -> None:
+    def report_total_duration(self) -> None:
         """Report how long the compilations took, if there were any."""
         if self._reported:
             self._report(f"compiled in {self._seconds:.0f} s")
 
 
-_blocks: list[Compilation] = []
+_blocks: list[CompilationReport] = []
 
 
-def find_innermost_compilation() -> Compilation | None:
-    """Return the record of the innermost `report_compilation` block, or None if there is none."""
+def find_innermost_compilation_report() -> CompilationReport | None:
+    """Return the report of the innermost `report_compilation` block, or None if there is none."""
     return _blocks[-1] if _blocks else None
 
 
 @contextmanager
 def report_compilation(report: Callable[[str], object]) -> Iterator[None]:
-    """Report that numba compiles within this block, and how long it took.
+    """Report that numba compiles within this block, and how long that took.
 
-    Use it on one thread at a time. Compilations on other threads during the block are counted too.
+    Only one thread at a time may use such blocks. Compilations on other threads during the block
+    are counted too.
 
     Args:
-        report: Called with a line of text when the first compilation starts, and with one at the
-            end of the block.
+        report: Called with a line of text when the first compilation starts, and with another one
+            at the end of the block.
     """
-    block = Compilation(report)
+    block = CompilationReport(report)
     _blocks.append(block)
     try:
         yield
     finally:
         _blocks.remove(block)
-        block.close()
+        block.report_total_duration()

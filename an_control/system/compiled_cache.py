@@ -27,10 +27,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from an_control.system.compilation import Compilation, find_innermost_compilation
+from an_control.system.compilation import CompilationReport, find_innermost_compilation_report
 
 
-def _return_unchanged(*functions: Any, **options: Any) -> Any:
+def _decorate_without_compiling(*functions: Any, **options: Any) -> Any:
     """Return the decorated function unchanged, in place of numba's `njit` if numba is missing.
 
     If this is called with options only, as in `@njit(cache=True)`, return a decorator that returns
@@ -39,7 +39,7 @@ def _return_unchanged(*functions: Any, **options: Any) -> Any:
     return functions[0] if functions else lambda function: function
 
 
-njit: Any = _return_unchanged
+njit: Any = _decorate_without_compiling
 Listener: Any = object
 COMPILES = False
 """Whether `njit` compiles; if False, `njit` returns plain Python functions."""
@@ -51,7 +51,7 @@ with suppress(ImportError):
     COMPILES = not getattr(config, "DISABLE_JIT", False)
 
 
-__all__ = ["COMPILES", "hash_sources", "njit"]
+__all__ = ["COMPILES", "hash_source_and_imports", "njit"]
 
 PACKAGES = ("an_control", "an_control_sim")
 KEPT = 3
@@ -68,7 +68,7 @@ IMPORTED = re.compile(
 
 
 @functools.cache
-def hash_sources(path: str) -> str:
+def hash_source_and_imports(path: str) -> str:
     """Return a hash of a source file and of all files of this project that it imports.
 
     Args:
@@ -104,29 +104,30 @@ def _list_module_files(module: str) -> list[str]:
 class _HashedLocator:
     """A mix-in for numba's cache locators that puts a hash of the sources into folder names.
 
-    A cache locator decides where numba caches one function. This one serves only functions of
-    an_control and an_control_sim.
+    A cache locator decides in which folder numba caches the machine code of a function. Locators
+    with this mix-in serve only functions of an_control and an_control_sim.
     """
 
     _cache_path: str
 
     def __init__(self, function: Any, path: str) -> None:
         super().__init__(function, path)  # type: ignore[call-arg]
-        folder = f"{Path(path).stem}-{hash_sources(path)}"
+        folder = f"{Path(path).stem}-{hash_source_and_imports(path)}"
         self._cache_path = os.path.join(self._cache_path, folder)
 
     @classmethod
     def from_function(cls, function: Any, path: str) -> Any:
         """Return the object that tells numba where to cache a function in the source file `path`.
 
-        The result is None for a function of a foreign package, so that numba uses its own locators.
+        The result is None for a function of any package but an_control and an_control_sim, so that
+        numba uses its own locators.
         """
         if function.__module__.partition(".")[0] not in PACKAGES:
             return None
         return super().from_function(function, path)  # type: ignore[misc]
 
     def ensure_cache_path(self) -> None:
-        """Make the cache folder; if it is new, remove old folders of the same source file."""
+        """Make the cache folder; if it is new, remove the oldest ones of the same source file."""
         new = not os.path.isdir(self._cache_path)
         super().ensure_cache_path()  # type: ignore[misc]
         if new:
@@ -134,10 +135,11 @@ class _HashedLocator:
 
 
 def _remove_old_caches(folder: Path) -> None:
-    """Remove the older cache folders of a source file, but keep the newest three (`KEPT`).
+    """Remove the oldest cache folders of a source file.
 
     Args:
-        folder: The present cache folder of the source file, which is kept too.
+        folder: The present cache folder of the source file. It is kept, and so are the newest three
+            (`KEPT`) of the others.
     """
     name = re.compile(re.escape(folder.name[:-16]) + "[0-9a-f]{16}")
     with os.scandir(folder.parent) as entries, suppress(OSError):  # others may remove them too
@@ -151,7 +153,7 @@ class _Reporter(Listener):
     """A listener that reports each function of this project that numba compiles."""
 
     def __init__(self) -> None:
-        self._blocks: list[Compilation | None] = []
+        self._blocks: list[CompilationReport | None] = []
 
     def on_start(self, compiled: event.Event) -> None:
         """Report that numba starts to compile a function; numba calls this.
@@ -161,16 +163,16 @@ class _Reporter(Listener):
         """
         function = compiled.data["dispatcher"].py_func
         ours = function.__module__.partition(".")[0] in PACKAGES
-        block = find_innermost_compilation() if ours else None
+        block = find_innermost_compilation_report() if ours else None
         self._blocks.append(block)
         if block is not None:
-            block.record_start()
+            block.record_compilation_start()
 
     def on_end(self, compiled: event.Event) -> None:
         """Report that numba has compiled a function, or failed to; numba calls this."""
         block = self._blocks.pop()
         if block is not None:
-            block.record_end()
+            block.record_compilation_end()
         # Not `is_failed`, which numba 0.68 returns the other way round.
         if compiled._exc_details is not None:  # and so it will not be saved
             _locks.release(compiled.data["dispatcher"]._cache)
@@ -180,10 +182,10 @@ class _CompilationLocks:
     """The locks of the functions that this process compiles, each an flock of a file in the cache.
 
     numba looks for a function's machine code on disk; if it is missing, numba compiles the function
-    and saves the code. Here, if the code is missing, this process acquires the function's lock and
-    looks again. It releases the lock when the code has been saved. Two processes never wait for
-    each other's locks, because no two functions call each other. Within a process numba compiles on
-    one thread at a time.
+    and saves the code. With these locks a process that does not find the code acquires the
+    function's lock, looks again, and releases the lock when the code is saved. Two processes cannot
+    wait for each other's locks, because no compiled function calls another. Within a process numba
+    compiles on one thread at a time.
     """
 
     def __init__(self) -> None:
@@ -192,9 +194,9 @@ class _CompilationLocks:
         function may need the same function with other types."""
 
     def acquire(self, cache: Any) -> None:
-        """Acquire a function's lock; if another process holds it, wait, but at most 180 s.
+        """Acquire the lock of a function; if another process holds it, wait, but at most 180 s.
 
-        Do nothing for a function of a foreign package.
+        Do nothing for a function of any package but an_control and an_control_sim.
 
         Args:
             cache: numba's cache of the function.
@@ -216,7 +218,9 @@ class _CompilationLocks:
             self._held[path] = [lock]
 
     def release(self, cache: Any) -> None:
-        """Release the lock of a function after one compilation of it, if this process holds it.
+        """End one compilation of a function; release its lock if no other compilation needs it.
+
+        Do nothing if this process does not hold the lock.
 
         Args:
             cache: numba's cache of the function.
@@ -231,50 +235,53 @@ class _CompilationLocks:
 
     @staticmethod
     def _find_lock_path(cache: Any) -> str:
-        """Return the path of a function's lock file; "" for a function of a foreign package."""
+        """Return the path of a function's lock file; "" for a function that needs no lock.
+
+        Only functions of an_control and an_control_sim need one.
+        """
         locator = getattr(getattr(cache, "_impl", None), "locator", None)
         if not isinstance(locator, _HashedLocator):
             return ""
         return os.path.join(cache.cache_path, f"{cache._impl.filename_base}.lock")
 
 
-def _try_lock(lock: int) -> bool:
-    """Acquire the flock of an open file if no other process holds it; return whether it did.
+def _try_lock(lock_descriptor: int) -> bool:
+    """Acquire the flock of an open file if no other process holds it; return whether it was free.
 
     Args:
-        lock: The file descriptor.
+        lock_descriptor: The file's descriptor.
     """
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock_descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
 
 
-def _wait_for_lock(lock: int) -> None:
+def _wait_for_lock(lock_descriptor: int) -> None:
     """Wait for the flock of an open file, at most 180 s; report the wait like a compilation.
 
     Args:
-        lock: The file descriptor.
+        lock_descriptor: The file's descriptor.
     """
-    block = find_innermost_compilation()
+    block = find_innermost_compilation_report()
     if block is not None:
-        block.record_start()
+        block.record_compilation_start()
     end_s = time.monotonic() + LONGEST_WAIT_S
-    while not _try_lock(lock) and time.monotonic() < end_s:
+    while not _try_lock(lock_descriptor) and time.monotonic() < end_s:
         time.sleep(POLL_S)
     if block is not None:
-        block.record_end()
+        block.record_compilation_end()
 
 
 _locks = _CompilationLocks()
 
 
-def _lock_while_missing(load: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_load_to_lock_if_missing(load: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap numba's method `load`, so that of several processes only one compiles a function.
 
-    `load` returns a function's machine code from disk. If the code is missing, the wrapped method
-    acquires the function's lock, for which other processes then wait.
+    `load` returns a function's machine code from disk, or None. If the code is missing, the wrapped
+    method acquires the function's lock, so that other processes wait for the code.
     """
 
     @functools.wraps(load)
@@ -290,8 +297,8 @@ def _lock_while_missing(load: Callable[..., Any]) -> Callable[..., Any]:
     return load_or_lock
 
 
-def _unlock_when_saved(save: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap numba's method `save`, so that it releases the lock of the function that it saves."""
+def _wrap_save_to_unlock_after(save: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap numba's method `save`, so that it releases a function's lock once its code is saved."""
 
     @functools.wraps(save)
     def save_and_unlock(cache: Any, signature: Any, compiled: Any) -> None:
@@ -304,8 +311,9 @@ def _unlock_when_saved(save: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _patch_numba() -> None:
-    """Make numba name its cache folders by hash, compile once, and report what it compiles.
+    """Make numba name its cache folders by hash, compile only once, and report what it compiles.
 
+    Once means that other processes which need the same function wait for the one that compiles it.
     Functions of packages other than an_control and an_control_sim are cached as before.
     """
     event.register("numba:compile", _Reporter())
@@ -315,8 +323,8 @@ def _patch_numba() -> None:
     ]
     caching.CacheImpl._locator_classes = [*by_hash, *known]
     kind: Any = caching.FunctionCache
-    kind.load_overload = _lock_while_missing(kind.load_overload)
-    kind.save_overload = _unlock_when_saved(kind.save_overload)
+    kind.load_overload = _wrap_load_to_lock_if_missing(kind.load_overload)
+    kind.save_overload = _wrap_save_to_unlock_after(kind.save_overload)
 
 
 if COMPILES:

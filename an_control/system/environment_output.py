@@ -31,7 +31,7 @@ class BrokenEnvironmentError(Exception):
 
 
 class PrintedOutput(NamedTuple):
-    """Output since the previous call of `EnvironmentOutput.pop_new_output`.
+    """What an environment printed between two calls of `EnvironmentOutput.pop_new_output`.
 
     Attributes:
         text: The beginning of the output.
@@ -96,7 +96,7 @@ class EnvironmentOutput(io.TextIOBase):
             sys.stdout, sys.stderr = before
 
     def write(self, text: str, lines: int | None = None) -> int:
-        """Store text, as far as a million characters (`MAX_CHARACTERS`) allow. Return its length.
+        """Store text, up to a million characters (`MAX_CHARACTERS`) in all. Return its length.
 
         Args:
             text: The text.
@@ -136,10 +136,10 @@ class EnvironmentOutput(io.TextIOBase):
 
     @contextmanager
     def save_to_folder(self, folder: Path) -> Iterator[None]:
-        """Append all output to a folder's `environment.log`, within this block.
+        """Append all output to the file `environment.log` of a folder, while this block runs.
 
-        That includes output that was stored before. Inside another such block, the file of the
-        outer block is used.
+        Output that was stored before the block is appended too. Within another such block, the file
+        of the outer block is used.
 
         Args:
             folder: The folder in which `environment.log` is written.
@@ -155,13 +155,12 @@ class EnvironmentOutput(io.TextIOBase):
             self._file = None
 
     @contextmanager
-    def report_at_end(self) -> Iterator[None]:
-        """Print the remaining notes when this block ends, and say if output was lost.
+    def print_remaining_notes_at_end(self) -> Iterator[None]:
+        """Print the notes that are left when this block ends, and say if output was lost.
 
-        Output is lost if no `save_to_folder` block has saved it to a file.
-
-        Nothing is printed if the block ends with an error of an environment or a refused
-        environment, because the message of that exception says more.
+        Output is lost if no `save_to_folder` block has saved it to a file. Nothing is printed if
+        the block ends with an error of an environment or a refused environment, because the message
+        of that exception says more.
         """
         try:
             yield
@@ -195,7 +194,7 @@ class EnvironmentOutput(io.TextIOBase):
         return printed
 
     def add_worker_output(self, printed: PrintedOutput) -> None:
-        """Add the output and notes of a worker process, as its `pop_new_output` returned them."""
+        """Add the output and notes that a worker process has got from its `pop_new_output`."""
         if printed.text or printed.lines:
             self.write(printed.text, printed.lines)
         for text, kind in printed.notes:

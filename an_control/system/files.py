@@ -21,14 +21,14 @@ class WriteError(OSError):
 
 
 def describe_read_error(error: Exception) -> str:
-    """Return the reason of an error; for an OSError, without its error number and its path."""
+    """Return the text of an error; for an OSError, without its error number and its path."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def open_regular_file(path: str | os.PathLike[str]) -> FileIO:
     """Open a regular file for reading, unbuffered, without blocking.
 
-    Opening a pipe would otherwise wait until another process writes into it.
+    To open a pipe in the usual way would wait until another process writes into it.
 
     Args:
         path: The path of the file.

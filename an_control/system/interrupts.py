@@ -17,17 +17,17 @@ INTERRUPTED = 130
 """The exit status of a process after Ctrl-C."""
 
 
-def exit_on_signal(status: int, *numbers: int) -> None:
+def exit_on_signal(status: int, *signal_numbers: int) -> None:
     """Let signals end the process at once, from now on.
 
-    The signals raise no exception, because running code could swallow it. So call this only while
-    there is nothing to clean up.
+    The signals raise no exception, because running code could catch it and go on. So call this only
+    while there is nothing to clean up.
 
     Args:
         status: The exit status of the process.
-        *numbers: The numbers of the signals; SIGINT if none are given.
+        *signal_numbers: The numbers of the signals; SIGINT if none are given.
     """
-    for number in numbers or (signal.SIGINT,):
+    for number in signal_numbers or (signal.SIGINT,):
         signal.signal(number, lambda signum, frame: os._exit(status))
 
 
@@ -35,9 +35,9 @@ def exit_on_signal(status: int, *numbers: int) -> None:
 def allow_interrupts() -> Iterator[None]:
     """Let SIGINT raise KeyboardInterrupt in this block, and restore the old handler afterwards.
 
-    If code in the block, such as an interrupted import, turns KeyboardInterrupt into another error,
-    the block raises KeyboardInterrupt nevertheless. Use it on the main thread only. If the process
-    ignores SIGINT, that stays so.
+    If code in the block, such as an interrupted import, turns the KeyboardInterrupt into another
+    error, the block raises KeyboardInterrupt nevertheless. Use it on the main thread only. A
+    process that ignores SIGINT goes on ignoring it.
     """
     before = signal.getsignal(signal.SIGINT)
     if before is signal.SIG_IGN:

@@ -22,12 +22,14 @@ REMEDY = (
     "allow it by a line such as '@robot - rtprio 99' in /etc/security/limits.conf"
     " (docs/how-to/deploy.md), or set thread_priority to 0"
 )
+FailureReason = str
+"""The reason why something failed, in words; "" if it succeeded."""
 
 
 def raise_process_priority() -> bool:
     """Raise the priority of this process above ordinary ones; return whether that succeeded.
 
-    A process that was started with a nice value keeps that value. Threads that run already keep
+    A process that was started with a nice value keeps that value. Threads that already run keep
     their priority, so call this before the ROS middleware starts its threads.
     """
     if os.getpriority(os.PRIO_PROCESS, 0):
@@ -42,10 +44,10 @@ def raise_process_priority() -> bool:
 def exclude_existing_objects_from_gc() -> None:
     """Exclude all existing objects from later garbage collections; `gc.unfreeze` reverts that.
 
-    A collection that visits everything that was imported delays a tick (control step) by 20 ms.
-    Then the garbage is collected once more, so that Python counts the few objects that are left: it
-    does its next full collection only once their number has grown by a quarter. Until then Python
-    keeps the memory of deleted tuples.
+    A collection that visits everything that was imported would delay a tick (control step) by 20
+    ms. After the exclusion garbage is collected once more, so that Python counts only the few
+    objects that are not excluded: it starts its next full collection when their number has grown by
+    a quarter. Until that collection Python keeps the memory of deleted tuples.
     """
     gc.unfreeze()  # objects that were frozen before may be garbage by now
     gc.collect()
@@ -54,7 +56,7 @@ def exclude_existing_objects_from_gc() -> None:
 
 
 def exclude_new_objects_from_gc() -> None:
-    """Repeat `exclude_existing_objects_from_gc`, so that it covers newer objects too.
+    """Exclude also the objects made since `exclude_existing_objects_from_gc` was called.
 
     Do nothing if that function was never called. Call this one while nothing waits for the process,
     because it collects all garbage.
@@ -136,12 +138,12 @@ class RealTimePriority:
         """Allow the threads that call `apply_to_thread` to get real-time priority from now on."""
         self._wanted = self.priority > 0
 
-    def apply_to_thread(self) -> str:
+    def apply_to_thread(self) -> FailureReason:
         """Give the calling thread real-time priority. Return why that failed, or "".
 
-        If a thread at this priority uses more than 80 % of a core (`MAX_SHARE`), all threads lose
-        the priority. After a failure all further calls do nothing and return "", until the next
-        `request`.
+        If the thread has the priority already and has used more than 80 % of a core (`MAX_SHARE`),
+        this fails, and all threads lose the priority. After a failure all further calls do nothing
+        and return "", until the next `request`.
         """
         if not self._wanted:
             return ""
@@ -161,7 +163,7 @@ class RealTimePriority:
                     self._wanted = False
                     return ""
             except PermissionError as error:
-                self._return_to_ordinary_scheduling()
+                self._return_all_threads_to_ordinary_scheduling()
                 return str(error)
             self._measured[thread] = now_s, time.thread_time()
             return ""
@@ -169,13 +171,13 @@ class RealTimePriority:
     def release(self) -> None:
         """Return all threads with real-time priority to ordinary scheduling.
 
-        Any thread may call it.
+        Any thread may call this method.
         """
         with self._lock:
-            self._return_to_ordinary_scheduling()
+            self._return_all_threads_to_ordinary_scheduling()
 
-    def _return_to_ordinary_scheduling(self) -> None:
-        """Return all threads to ordinary scheduling, until the next `request`."""
+    def _return_all_threads_to_ordinary_scheduling(self) -> None:
+        """Return all threads to ordinary scheduling, where they stay until the next `request`."""
         self._wanted = False
         for thread in self._measured:
             drop_real_time_priority(thread)
@@ -183,7 +185,7 @@ class RealTimePriority:
 
 
 def _check_processor_share(share: float) -> None:
-    """Check that a thread with real-time priority uses at most 80 % of a core (MAX_SHARE).
+    """Check that a thread with real-time priority uses at most 80 % of a core (`MAX_SHARE`).
 
     Args:
         share: The share (0 to 1) of a core that the thread used.

@@ -25,7 +25,7 @@ def read_rclpy_version() -> tuple[int, ...]:
 
 
 def describe_ros_problem() -> str:
-    """Return in one line why the available ROS 2 cannot be used, or "" if it can be used."""
+    """Return in one line why ROS 2 cannot be used in this process, or "" if it can."""
     sourced, wheels = _find_sourced_rclpy(), _find_wheels_folder()
     if sourced is not None and wheels is not None and not sourced.parent.samefile(wheels):
         return (

@@ -25,16 +25,19 @@ MOST_UPDATES = 64
 """Maximum number of messages from `enqueue` that may wait for one browser."""
 PICTURE = "picture"
 Send = Callable[[bytes, bool], Awaitable[None]]
+RefusalReason = str
+"""The reason why a node refused a request, in words; "" if it did what was asked."""
 
 
 class BrowserClient:
     """A queue of messages to one browser, which may be slow.
 
-    Of the updates of one kind that `enqueue_replacing` gets, only the newest waits.
+    Updates that `enqueue_replacing` adds replace waiting ones of the same kind, so that only the
+    newest of each kind waits.
 
     Args:
-        send: An async function that sends one message, binary or text, and returns when the
-            connection has taken it.
+        send: An async function that sends one message, and returns when the connection has accepted
+            it. Its second argument says whether the message is binary (True) or text.
     """
 
     def __init__(self, send: Send) -> None:
@@ -45,20 +48,20 @@ class BrowserClient:
         self._ready = asyncio.Event()
         self.closed = False
 
-    def enqueue_replacing(self, name: str, message: bytes) -> None:
-        """Put an update into the queue, in place of a waiting one with the same name.
+    def enqueue_replacing(self, update_kind: str, message: bytes) -> None:
+        """Put an update into the queue, in place of a waiting one of the same kind.
 
         Args:
-            name: The kind of update.
+            update_kind: The kind of update; any text.
             message: The encoded update.
         """
-        self._waiting[name] = message
+        self._waiting[update_kind] = message
         self._ready.set()
 
     def enqueue(self, message: bytes) -> None:
-        """Append a message that no later one replaces.
+        """Append a message to the queue; no later message replaces it.
 
-        If more than 64 (MOST_UPDATES) such messages wait, the oldest is dropped.
+        If more than 64 (`MOST_UPDATES`) such messages wait, the oldest is dropped.
         """
         name = f"update {next(self._numbers)}"
         self._updates.append(name)
@@ -107,7 +110,7 @@ class BrowserClients:
         self._clients.discard(client)
 
     def publish(self, update: schema.Update | bytes) -> None:
-        """Put an update into the queues of all browsers, in place of an older one of its kind.
+        """Put an update into the queues of all browsers, in place of a waiting one of its kind.
 
         Args:
             update: The update, or the bytes of a picture.
@@ -118,15 +121,15 @@ class BrowserClients:
         message = update if isinstance(update, bytes) else schema.encode_update(update)
         self.publish_encoded(name, message)
 
-    def publish_encoded(self, name: str, message: bytes) -> None:
-        """Put an encoded update into all browsers' queues, in place of an older one of its kind.
+    def publish_encoded(self, update_kind: str, message: bytes) -> None:
+        """Put an encoded update into all browsers' queues, in place of a waiting one of its kind.
 
         Args:
-            name: The kind of update.
+            update_kind: The kind of update.
             message: The encoded update, or the bytes of a picture.
         """
         for client in self._clients:
-            client.enqueue_replacing(name, message)
+            client.enqueue_replacing(update_kind, message)
 
 
 LIMIT_S = 5.0
@@ -159,7 +162,7 @@ class ServiceCalls:
         self._clients: dict[str, Any] = {}
         self._answered: set[str] = set()
 
-    async def call_trigger(self, service: str) -> str:
+    async def call_trigger(self, service: str) -> RefusalReason:
         """Call a service of type std_srvs/Trigger; return why it refused, or "".
 
         Raises:
@@ -167,7 +170,7 @@ class ServiceCalls:
         """
         return _explain_refusal(await self._call_service(Trigger, service, Trigger.Request()))
 
-    async def call_set_bool(self, service: str, value: bool) -> str:
+    async def call_set_bool(self, service: str, value: bool) -> RefusalReason:
         """Call a service of type std_srvs/SetBool; return why it refused, or "".
 
         Args:
@@ -181,7 +184,7 @@ class ServiceCalls:
             await self._call_service(SetBool, service, SetBool.Request(data=value))
         )
 
-    async def set_parameters(self, node: str, values: Mapping[str, Any]) -> str:
+    async def set_parameters(self, node: str, values: Mapping[str, Any]) -> RefusalReason:
         """Set parameters of a node, all or none; return why they were refused, or "".
 
         Args:
@@ -198,7 +201,7 @@ class ServiceCalls:
         return "" if result.successful else str(result.reason or "refused")
 
     async def get_parameters(self, node: str, names: Sequence[str]) -> dict[str, Any]:
-        """Return the values, by name, of some parameters, as far as they are declared and set.
+        """Return the values of some parameters, by name, as far as these are declared and set.
 
         Args:
             node: The full name of the node.
@@ -271,6 +274,6 @@ class ServiceCalls:
         self._executor.shutdown()
 
 
-def _explain_refusal(response: Any) -> str:
+def _explain_refusal(response: Any) -> RefusalReason:
     """Return the reason why a service refused, or "" if it did what was asked."""
     return "" if response.success else str(response.message or "refused")

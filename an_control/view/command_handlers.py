@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from an_control.view import schema
-from an_control.view.clients import ServiceCalls, UnansweredCallError
+from an_control.view.clients import RefusalReason, ServiceCalls, UnansweredCallError
 from an_control.view.graph import SCRAMBLED, RobotGraph
 from an_control.view.listener import LOOK_S, Listener
 from an_control.view.rewiring_panel import (
@@ -30,24 +30,26 @@ TICK_S = 0.1
 one."""
 REPORT_S = 0.5
 """Maximum time that a change of the wiring waits until the scrambler reports it."""
+ReplyText = str
+"""A text for the reply to a page that says what was done."""
 
 
 class CommandHandlers:
     """An object that carries out the commands of a page to one robot, one after the other.
 
-    An e-stop does not wait for other commands.
+    Only an e-stop does not wait until the commands before it are done.
 
     Args:
         calls: The client that calls services and sets parameters.
-        listener: The listener that receives the policy's ticks.
-        seed: Seed of the shuffles.
+        listener: The listener to the robot's topics.
+        seed: Seed of the shuffles; None: a different sequence each time.
     """
 
     def __init__(self, calls: ServiceCalls, listener: Listener, seed: int | None = None) -> None:
         self.panel = RewiringPanel()
         self.policy = ""
-        """The name of the policy node, which can be stopped even before `read_robot_parameters` has
-        succeeded."""
+        """The name of the policy node, which can be stopped even before `try_read_robot_parameters`
+        has succeeded."""
         self.found = RobotGraph()
         """The nodes whose parameters have been read."""
         self.lockstep = False
@@ -65,39 +67,40 @@ class CommandHandlers:
             self.found, self.settings = RobotGraph(), {}
             self.lockstep, self.model, self.wiring = False, "", ""
 
-    def read_reported_signal_order(self) -> None:
-        """Pass the scrambler's newest report of its signals to the panel, if there is a new one.
+    def update_panel_with_reported_signal_order(self) -> None:
+        """Show in the panel which signal each input slot carries, by the scrambler's newest report.
 
-        The report tells which signal each of the scrambler's input slots carries. During a change
-        of the wiring nothing is read, because the panel would show half of the change. The change
-        itself waits for the report.
+        Do nothing if there is no new report, or while a command changes the wiring, because the
+        panel would show half of the change. Such a command waits for the report itself.
         """
         if not self._turn.locked() and (order := self._pop_reported_signal_order()) is not None:
             self.panel.set_signal_order(order)
 
-    async def read_robot_parameters(self, graph: RobotGraph, *, new: bool) -> bool:
-        """Read and store the parameters of a robot's nodes; return whether they could be read.
+    async def try_read_robot_parameters(self, graph: RobotGraph, *, node_is_new: bool) -> bool:
+        """Read and store the parameters of a robot's nodes; return whether all nodes answered.
+
+        If a node did not answer, nothing is stored.
 
         Args:
             graph: The robot's nodes.
-            new: Whether the policy node was just found, so that its present wiring counts as that
-                of its wiring file.
+            node_is_new: Whether the policy node was just found. In this case its present wiring
+                counts as that of its wiring file.
         """
         async with self._turn:
-            return await self._read_node_parameters(graph, new=new)
+            return await self._try_read_parameters_holding_lock(graph, node_is_new=node_is_new)
 
-    async def _read_node_parameters(self, graph: RobotGraph, *, new: bool) -> bool:
-        """Read and store the parameters of the robot's nodes; return whether they could be read.
+    async def _try_read_parameters_holding_lock(
+        self, graph: RobotGraph, *, node_is_new: bool
+    ) -> bool:
+        """Read and store the parameters of a robot's nodes; return whether all nodes answered.
 
-        The caller must let no command of the page run meanwhile.
+        The caller must hold the lock that lets one command of the page run at a time. If a node did
+        not answer, nothing is stored.
 
         Args:
             graph: The robot's nodes.
-            new: Whether the policy node was just found, so that its present wiring counts as that
-                of its wiring file.
-
-        Returns:
-            True, or False if a node did not answer; then nothing is stored.
+            node_is_new: Whether the policy node was just found. In this case its present wiring
+                counts as that of its wiring file.
         """
         policy = graph.policy
         try:
@@ -110,7 +113,7 @@ class CommandHandlers:
                 robot = await self._calls.get_parameters(graph.scrambler, ["wiring"])
         except UnansweredCallError:
             return False
-        new = new or policy != self.found.policy
+        node_is_new = node_is_new or policy != self.found.policy
         self.found = graph
         self.lockstep = shape.get("mode") == "lockstep"
         self.model = str(shape.get("model", "")).rpartition("/")[2]
@@ -120,7 +123,9 @@ class CommandHandlers:
             name: _convert_setting_to_number(value) for name, value in settings.items()
         }
         texts = {key: str(value) for key, value in wiring.items()}
-        self.panel.set_policy_wiring(texts, SCRAMBLED if graph.scrambler else "", new=new)
+        self.panel.set_policy_wiring(
+            texts, SCRAMBLED if graph.scrambler else "", node_is_new=node_is_new
+        )
         return True
 
     async def carry_out(self, command: schema.Command) -> schema.ReplyUpdate:
@@ -140,7 +145,9 @@ class CommandHandlers:
         took_ms = round(1e3 * (time.monotonic() - begin_s), 1)
         return schema.ReplyUpdate(command.id, True, text, took_ms)
 
-    async def _set_estop(self, command: schema.EStopCommand | schema.ResetEStopCommand) -> str:
+    async def _set_estop(
+        self, command: schema.EStopCommand | schema.ResetEStopCommand
+    ) -> ReplyText:
         """Latch or clear the e-stop; return a description of what was done.
 
         Raises:
@@ -154,10 +161,10 @@ class CommandHandlers:
             raise RefusedChangeError(refusal)
         return "e-stop" if latch else "e-stop cleared"
 
-    async def _carry_out_non_estop_command(self, command: schema.Command) -> str:
+    async def _carry_out_non_estop_command(self, command: schema.Command) -> ReplyText:
         """Carry out a command other than an e-stop; return a description of what was done.
 
-        The caller must let no other such command run meanwhile.
+        The caller must hold the lock that lets one such command run at a time.
 
         Raises:
             RefusedChangeError: The command is not possible at present.
@@ -187,7 +194,7 @@ class CommandHandlers:
         await self._apply_wiring_change(change)
         return text
 
-    def _plan_wiring_change(self, command: schema.Command) -> tuple[WiringChange, str]:
+    def _plan_wiring_change(self, command: schema.Command) -> tuple[WiringChange, ReplyText]:
         """Return the change of the wiring that a command asks for, and its description."""
         panel = self.panel
         match command:
@@ -210,12 +217,13 @@ class CommandHandlers:
             case _:
                 return panel.plan_restoring_file_wiring(), "back to the wiring of the file"
 
-    async def _set_disturbance(self, name: str, value: float) -> str:
+    async def _set_disturbance(self, name: str, value: float) -> ReplyText:
         """Set a disturbance of the scrambler; return a description of what was done.
 
         Args:
-            name: "jitter", "missing" or "shuffle".
-            value: The value; for "shuffle" the steps between two permutations, 0: none.
+            name: The parameter of the scrambler: "jitter", "missing" or "shuffle".
+            value: The new value of the parameter. For "shuffle" it is the number of steps between
+                two permutations; 0: no permutations.
 
         Raises:
             RefusedChangeError: There is no scrambler, or it refuses.
@@ -234,8 +242,8 @@ class CommandHandlers:
         """Change the wiring in the scrambler and in the policy node between two ticks.
 
         If one of the two nodes refuses, neither is changed. If the simulator waits for the policy
-        at every step (lockstep), it is paused meanwhile. In real time the change starts just after
-        a tick.
+        at every step (lockstep), it is paused during the change. In real time the change starts
+        just after a tick.
 
         Args:
             change: The change.
@@ -261,13 +269,13 @@ class CommandHandlers:
         await self._wait_for_reported_signal_order(change.order)
 
     async def _wait_for_reported_signal_order(self, order: Mapping[str, str]) -> None:
-        """Wait until the scrambler reports a change of its signals, or for 0.5 s (`REPORT_S`).
+        """Wait until the scrambler reports its changed signals, but at most 0.5 s (`REPORT_S`).
 
-        Without that, an older report that arrives late would replace the changed order in the
-        panel, and the next change would be planned from a wiring that is no longer the present one.
+        Without this wait a report from before the change, if it arrives late, would replace the
+        changed order in the panel, and the next change would be planned from a wrong wiring.
 
         Args:
-            order: The new signal of each slot that has changed.
+            order: The new signal of each input slot that has changed.
         """
         reported, until_s = None, time.monotonic() + REPORT_S
         while order and time.monotonic() < until_s:
@@ -280,18 +288,20 @@ class CommandHandlers:
             self.panel.set_signal_order(reported)
 
     def _pop_reported_signal_order(self) -> dict[str, str] | None:
-        """Return each slot's signal by the scrambler's report; None if there is no new report."""
+        """Return each input slot's signal by the scrambler's newest report; None if none is new."""
         message = self._listener.pop_newest_message("order")
         return None if message is None else {pair.key: pair.value for pair in message.values}
 
-    async def _rewire_both_nodes(self, change: WiringChange, back: WiringChange) -> None:
+    async def _rewire_both_nodes(
+        self, change: WiringChange, reverting_change: WiringChange
+    ) -> None:
         """Change the wiring in the scrambler and in the policy node at the same time.
 
-        If one of the two refuses, the other's change is reverted, and the refusal is raised.
+        If one of the two refuses, the change of the other is reverted, and the refusal is raised.
 
         Args:
             change: The change.
-            back: The change that reverts it.
+            reverting_change: The change that reverts `change`.
         """
         order, rewire = await asyncio.gather(
             self._set_signal_order(change.order),
@@ -299,13 +309,13 @@ class CommandHandlers:
             return_exceptions=True,
         )
         if order is None and rewire is not None:
-            await self._set_signal_order(back.order)
+            await self._set_signal_order(reverting_change.order)
         if rewire is None and order is not None:
-            await self._rewire_policy_node(back.parameters)
+            await self._rewire_policy_node(reverting_change.parameters)
         if failed := order or rewire:
             raise failed
 
-    async def _set_simulator_paused(self, paused: bool) -> str:
+    async def _set_simulator_paused(self, paused: bool) -> RefusalReason:
         """Pause or resume the simulator; return why it refused, or ""."""
         return await self._calls.call_set_bool(f"{self.found.simulator}/pause", paused)
 
@@ -337,7 +347,7 @@ class CommandHandlers:
 
 
 def _convert_setting_to_number(value: object) -> float:
-    """Return the value of a scrambler's setting as a number for the page.
+    """Return the value of one of the scrambler's settings as a number for the page.
 
     For a range, such as "0..0.1", the number is its high end. For the shuffle it is the number of
     steps between two permutations, 0 for none.

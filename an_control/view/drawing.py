@@ -87,13 +87,14 @@ def read_skeleton(path: str | Path) -> Skeleton:
     )
 
 
-def _read_skeleton_link(name: str, entry: Entry, above: list[str]) -> SkeletonLink:
-    """Return one link of a drawing file.
+def _read_skeleton_link(name: str, entry: Entry, earlier_links: list[str]) -> SkeletonLink:
+    """Return one link of a robot's skeleton, read from a drawing file.
 
     Args:
         name: The name of the link.
-        entry: Its entry in the file.
-        above: The names of the links before this one in the file; its parent must be one of them.
+        entry: The link's entry in the file.
+        earlier_links: The names of the links before this one in the file; its parent must be one of
+            them.
 
     Raises:
         WiringError: The entry is not valid.
@@ -105,8 +106,10 @@ def _read_skeleton_link(name: str, entry: Entry, above: list[str]) -> SkeletonLi
         dict.fromkeys(("axis", "kind"), "a link without a joint has none"),
     )
     parent = keys.get("parent")
-    if parent is not None and parent.value not in above:
-        raise parent.make_error(f"a link above this one in the file: {', '.join(above) or 'none'}")
+    if parent is not None and parent.value not in earlier_links:
+        raise parent.make_error(
+            f"a link earlier_links this one in the file: {', '.join(earlier_links) or 'none'}"
+        )
     axis = _read_numbers(keys["axis"], AXIS, _SPACE) if "axis" in keys else []
     if "axis" in keys and not any(axis):
         raise keys["axis"].make_error(AXIS)
@@ -115,7 +118,7 @@ def _read_skeleton_link(name: str, entry: Entry, above: list[str]) -> SkeletonLi
         colour = _read_numbers(keys["colour"], COLOUR, ((0, 360), (0, 100), (0, 100)))
     return SkeletonLink(
         name=name,
-        parent=-1 if parent is None else above.index(str(parent.value)),
+        parent=-1 if parent is None else earlier_links.index(str(parent.value)),
         joint=keys["joint"].read_text("the name of a joint", _NAME) if "joint" in keys else "",
         kind=keys["kind"].read_text("revolute, prismatic", _KIND) if "kind" in keys else "revolute",  # type: ignore[arg-type]
         axis=axis,
@@ -125,33 +128,37 @@ def _read_skeleton_link(name: str, entry: Entry, above: list[str]) -> SkeletonLi
     )
 
 
-def _read_numbers(entry: Entry, allowed: str, bounds: Sequence[tuple[float, float]]) -> list[float]:
+def _read_numbers(
+    entry: Entry, allowed_text: str, bounds: Sequence[tuple[float, float]]
+) -> list[float]:
     """Return the numbers of an entry in a drawing file.
 
     Args:
-        entry: The entry with the list.
-        allowed: Description of what is allowed, for the error.
-        bounds: A pair for each number that the entry must have: its lowest and its highest value.
+        entry: The entry, which must be a list of numbers.
+        allowed_text: A description of what is allowed, for the error.
+        bounds: A pair for each number that the list must have: its lowest and its highest value.
 
     Raises:
         WiringError: The entry is not such a list.
     """
     if not isinstance(entry.value, list) or len(entry.value) != len(bounds):
-        raise entry.make_error(allowed)
+        raise entry.make_error(allowed_text)
     elements = (Entry(entry.file, entry.key, value) for value in entry.value)
-    return [one.read_number(allowed, *pair) for one, pair in zip(elements, bounds, strict=True)]
+    return [
+        one.read_number(allowed_text, *pair) for one, pair in zip(elements, bounds, strict=True)
+    ]
 
 
 def _read_optional_number(
     group: dict[str, Entry], key: str, default: float, unit: str, low: float, high: float
 ) -> float:
-    """Return a number of a drawing file, or its default value.
+    """Return a number of a drawing file, or its default value if the file does not have it.
 
     Args:
         group: The entries of a part of the file, by key.
         key: The key of the number.
-        default: The value if the key is not there.
-        unit: The unit, for the error.
+        default: The default value.
+        unit: The unit of the number, for the error.
         low: The lowest value that is allowed.
         high: The highest value that is allowed.
 

@@ -12,7 +12,7 @@ from rclpy.node import Node
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray
 
-from an_control.ros.graph import UNKNOWN, get_owner_name
+from an_control.ros.graph import UNKNOWN, get_owner_node_name
 from an_control.view.listener import LATCHED, NEWEST, SEVERAL, TopicSubscription
 
 TRIGGER = "std_srvs/srv/Trigger"
@@ -66,21 +66,22 @@ class RobotGraph:
     topics: Mapping[str, TopicSubscription] = field(default_factory=dict)
 
 
-def find_robot(node: Node, robot: str = "", shown: str = "") -> RobotGraph:
+def find_robot(node: Node, robot: str = "", shown_policy: str = "") -> RobotGraph:
     """Find the nodes and topics of a robot in the ROS graph.
 
     Args:
         node: The node whose view of the ROS graph is searched.
         robot: Namespace of the robot; "": the robot of the first policy node.
-        shown: The policy node that is shown at present. While it exists the result is its robot, so
-            that the page does not change to another robot that appears.
+        shown_policy: The policy node of the robot that the page shows at present; "": none. While
+            this node exists, its robot is found again, so that the page does not change to another
+            robot that appears.
     """
     offers = _find_nodes_by_kind(node)
     policies = offers["policy"]
     mine = [one for one in policies if not robot or _get_namespace(one) == robot.rstrip("/")]
     if not mine:
         return RobotGraph(others=tuple(policies), topics=FIXED)
-    policy = shown if shown in mine else mine[0]
+    policy = shown_policy if shown_policy in mine else mine[0]
     space = _get_namespace(policy)
     scrambler, simulator = (
         next((one for one in offers[kind] if _get_namespace(one) == space), "")
@@ -116,19 +117,21 @@ def _find_nodes_by_kind(node: Node) -> dict[str, list[str]]:
     }
 
 
-def _find_drawing_topics(node: Node, space: str, policy: str) -> dict[str, TopicSubscription]:
+def _find_drawing_topics(
+    node: Node, robot_namespace: str, policy: str
+) -> dict[str, TopicSubscription]:
     """Return the topics from which a robot can be drawn, by kind of sensor (see `SENSORS`).
 
     If the policy uses a camera, the image that the policy sees is drawn.
 
     Args:
         node: The node whose view of the ROS graph is searched.
-        space: The namespace of the robot.
+        robot_namespace: The namespace of the robot.
         policy: The full name of the policy node.
     """
     there: dict[str, list[str]] = {}
     for topic, types in node.get_topic_names_and_types():
-        if topic.startswith(f"{space}/") and node.count_publishers(topic):
+        if topic.startswith(f"{robot_namespace}/") and node.count_publishers(topic):
             for type_ in types:
                 there.setdefault(type_, []).append(topic)
     found = {}
@@ -136,11 +139,13 @@ def _find_drawing_topics(node: Node, space: str, policy: str) -> dict[str, Topic
         topics = [
             one
             for one in there.get(type_, ())
-            if "/" not in one.removeprefix(f"{space}/").replace("camera/", "")
-            and one != f"{space}/{SCRAMBLED}"
+            if "/" not in one.removeprefix(f"{robot_namespace}/").replace("camera/", "")
+            and one != f"{robot_namespace}/{SCRAMBLED}"
             and not _find_publisher_names(node, one) & {policy, UNKNOWN}
         ]
-        wanted = [f"{space}/{one}" for one in usual if f"{space}/{one}" in topics]
+        wanted = [
+            f"{robot_namespace}/{one}" for one in usual if f"{robot_namespace}/{one}" in topics
+        ]
         if wanted or topics:
             found[name] = TopicSubscription((wanted or sorted(topics))[0], cls)
     attended = f"{policy}/attended"
@@ -152,7 +157,7 @@ def _find_drawing_topics(node: Node, space: str, policy: str) -> dict[str, Topic
 
 def _find_publisher_names(node: Node, topic: str) -> set[str]:
     """Return the names of the nodes that publish a topic."""
-    return {get_owner_name(one) for one in node.get_publishers_info_by_topic(topic)}
+    return {get_owner_node_name(one) for one in node.get_publishers_info_by_topic(topic)}
 
 
 def _get_namespace(node: str) -> str:

@@ -32,7 +32,7 @@ def read_matrix_message(message: Any) -> NDArray[np.float64] | None:
 
 
 def read_channel_ids(message: Any) -> list[str]:
-    """Return the ids of the channels to which the columns or rows of a matrix message belong.
+    """Return the ids of the channels that the columns or rows of a matrix message stand for.
 
     The list is empty if the message names no channels.
     """
@@ -47,10 +47,10 @@ def compute_attention_strength(attention: NDArray[np.float64]) -> NDArray[np.flo
     """Return each channel's mean absolute attention weight, relative to the largest such mean.
 
     Args:
-        attention: (M, N) the attention weights, queries by channels.
+        attention: The attention weights (M queries, N channels).
 
     Returns:
-        (N,) from 0 to 1.
+        The strengths (N,), from 0 to 1.
     """
     strength = np.abs(attention).mean(axis=0)
     most = float(strength.max(initial=0.0))
@@ -61,11 +61,12 @@ def scale_attention_to_hundredths(attention: NDArray[np.float64]) -> NDArray[np.
     """Return attention weights as whole hundredths of their largest magnitude, for the page.
 
     Args:
-        attention: (queries, channels) the weights.
+        attention: The attention weights (queries, channels).
 
     Returns:
-        (rows, columns) the hundredths. If there are more than 32 queries or 64 channels, a row or a
-        column is the mean of several neighbours.
+        The hundredths (rows, columns). Rows stand for queries and columns for channels; if there
+        are more than 32 queries or 64 channels, a row or a column is the mean of several
+        neighbours.
     """
     small = _average_neighbouring_rows(
         _average_neighbouring_rows(attention, MOST_ROWS).T, MOST_COLUMNS
@@ -77,7 +78,7 @@ def scale_attention_to_hundredths(attention: NDArray[np.float64]) -> NDArray[np.
 
 
 def _average_neighbouring_rows(values: NDArray[np.float64], max_rows: int) -> NDArray[np.float64]:
-    """Return the rows of a matrix, or means of neighbouring rows if there are too many.
+    """Return the rows of a matrix; if there are too many, average neighbouring rows.
 
     Args:
         values: The matrix.
@@ -113,21 +114,21 @@ class KeyProjection:
         if axes.shape[1] < 2:
             axes = np.column_stack([axes, np.zeros(len(axes))])
         if self._axes is not None:
-            axes = self._align_axes(axes)
+            axes = self._align_with_previous_axes(axes)
         self._axes = axes
         reach = float(np.abs((every - middle) @ axes).max(initial=0.0))
         return np.asarray((keys - middle) @ axes / (reach or 1.0))
 
-    def _align_axes(self, axes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Turn or mirror new axes within their plane, to be nearest to the previous axes.
+    def _align_with_previous_axes(self, axes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Turn or mirror new axes within their plane until they are nearest to the previous axes.
 
-        Without that the picture would jump. This is an orthogonal Procrustes problem.
+        Without this the picture would jump. It is an orthogonal Procrustes problem.
 
         Args:
-            axes: (k, 2) the new axes.
+            axes: The two new axes (k, 2).
 
         Returns:
-            (k, 2) the aligned axes.
+            The aligned axes (k, 2).
         """
         assert self._axes is not None
         left, _, right = np.linalg.svd(axes.T @ self._axes)

@@ -56,7 +56,7 @@ class LiveRobot:
             now_s = time.monotonic()
             for update in self.watch.iterate_new_updates():
                 self.clients.publish(update)
-            self.handlers.read_reported_signal_order()
+            self.handlers.update_panel_with_reported_signal_order()
             self._publish_if_changed(self._make_robot_update())
             self._publish_if_changed(self._make_wiring_update())
             if now_s >= health_s:
@@ -67,7 +67,7 @@ class LiveRobot:
 
     def add_client(self, client: BrowserClient) -> None:
         """Send a new browser the present state, and all updates from now on."""
-        for update in (*self._shown.values(), *self.watch.iterate_present_updates()):
+        for update in (*self._shown.values(), *self.watch.iterate_updates_for_new_page()):
             client.enqueue(schema.encode_update(update))
         self.clients.add(client)
 
@@ -107,7 +107,7 @@ class LiveRobot:
             self._known = False
         elif new or watch.changed & {found.policy, found.scrambler}:
             watch.changed.clear()
-            self._known = await deeds.read_robot_parameters(found, new=new)
+            self._known = await deeds.try_read_robot_parameters(found, node_is_new=new)
             watch.set_wiring_file(deeds.wiring)
 
     def _make_robot_update(self) -> schema.RobotUpdate:

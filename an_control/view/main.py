@@ -57,11 +57,10 @@ async def serve_recording(
     on_start: Callable[[PageServer], None],
     on_replayed: Callable[[], None],
 ) -> None:
-    """Serve the page of a recording until SIGINT or SIGTERM, and replay it meanwhile.
+    """Serve the page of a recording until SIGINT or SIGTERM, and replay the recording meanwhile.
 
     Args:
-        frames: The recording's messages to the page, by recorded time; they are filled by the
-            replay.
+        frames: The messages by which the page shows the recording; the replay adds them.
         port: Port to listen on, on the loopback interface; 0 for any free one.
         on_start: A function that is called with the server once the server listens.
         on_replayed: A function that is called once the whole recording has been replayed.

@@ -42,10 +42,10 @@ def make_page_command(namespace: str, port: int | str) -> list[str]:
 def wait_for_page(
     page: subprocess.Popen[bytes], node: Node, policy: str, stopped: Callable[[], bool]
 ) -> None:
-    """Wait until the live page watches a policy node or has ended, but at most 30 s (START_S).
+    """Wait until the live page watches a policy node or has ended, but at most 30 s (`START_S`).
 
-    A robot that runs in real time should start only after this wait, because the page's start takes
-    a processor for seconds, and its discovery and service calls delay the nodes that run already.
+    A robot that runs in real time should start after this wait, because the start of the page uses
+    a processor for seconds, and its discovery and service calls delay nodes that already run.
 
     Args:
         page: The process of the page.

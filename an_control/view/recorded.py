@@ -24,7 +24,7 @@ from an_control.control.attention_view import (
     select_key_rows,
 )
 from an_control.record.replay import ReplayedCommand, SessionReplay
-from an_control.ros.diagnostics import NO_ATTENTION, describe_monitor_report
+from an_control.ros.diagnostics import NO_ATTENTION, make_ok_text_and_values_of_monitor_report
 from an_control.view import schema
 from an_control.view.clients import PICTURE, BrowserClient, BrowserClients
 from an_control.view.graph import SENSORS
@@ -65,7 +65,7 @@ class Track:
     def __init__(self) -> None:
         self._kept: tuple[list[float], list[bytes]] = ([], [])
 
-    def append_if_changed(self, at_s: float, message: bytes) -> int:
+    def append_if_changed_and_count_bytes(self, at_s: float, message: bytes) -> int:
         """Append a message, unless it equals the last one; return the number of bytes added.
 
         Args:
@@ -89,8 +89,8 @@ class Track:
         place = bisect_right(times, at_s)
         return messages[place - 1] if place else None
 
-    def drop_alternate_messages(self) -> int:
-        """Drop every second message; return the size of the remaining messages in bytes."""
+    def drop_alternate_messages_and_count_bytes(self) -> int:
+        """Drop every second message; return the total size of the remaining messages in bytes."""
         times, messages = self._kept
         self._kept = times[::2], messages[::2]
         return sum(map(len, self._kept[1]))
@@ -150,29 +150,33 @@ class RecordedFrames:
         """Store a message that the page shows from a recorded time on.
 
         Args:
-            name: The kind of message, one of ORDER.
+            name: The kind of message, one of `ORDER`.
             at_s: The recorded time in seconds.
             update: The update, or the bytes of a picture.
         """
         message = update if isinstance(update, bytes) else schema.encode_update(update)
-        self._bytes[name] += self.tracks[name].append_if_changed(at_s, message)
+        self._bytes[name] += self.tracks[name].append_if_changed_and_count_bytes(at_s, message)
         if sum(self._bytes.values()) > MAX_BYTES:
             self._step_s *= 2.0
             for one in FREQUENT:
-                self._bytes[one] = self.tracks[one].drop_alternate_messages()
+                self._bytes[one] = self.tracks[one].drop_alternate_messages_and_count_bytes()
 
     def _compute_seconds_from_start(self, log_ns: int) -> float:
-        """Return the seconds from the beginning of the recording to a time of day in ns."""
+        """Return the seconds from the beginning of the recording to a time of day.
+
+        Args:
+            log_ns: The time of day in ns.
+        """
         return max(0.0, (log_ns - (self._replay.summary.begin_ns or log_ns)) / 1e9)
 
-    def _add_event(self, event: dict[str, Any], log_ns: int, head: bool) -> None:
-        """Add a recorded change of state to the list of events; note a new model or wiring file.
+    def _add_event(self, event: dict[str, Any], log_ns: int, is_repeated: bool) -> None:
+        """Add a recorded change of state to the list of events; note the names of model and wiring.
 
         Args:
             event: The change of state, as it was recorded.
             log_ns: The time of day in ns.
-            head: Whether the event describes the state at the beginning of the recording; such an
-                event is not listed.
+            is_repeated: Whether the recording only repeats an earlier change here, at the start of
+                a file; such a change is not listed.
         """
         kind, at_s = event["event"], self._compute_seconds_from_start(log_ns)
         if kind == "session":
@@ -181,7 +185,7 @@ class RecordedFrames:
             self._model = Path(str(event["path"])).name
         elif kind == "wiring":
             self._wiring_file = str(event["file"])
-        if head or kind in ("session", "wiring") or len(self.events) >= MAX_EVENTS:
+        if is_repeated or kind in ("session", "wiring") or len(self.events) >= MAX_EVENTS:
             return
         text = describe_recorded_event(event)
         if not self.events or self.events[-1][1] != text:  # an e-stop is noted as a stop as well
@@ -190,7 +194,7 @@ class RecordedFrames:
     def _add_command_messages(self, command: ReplayedCommand) -> None:
         """Store the messages that show a replayed command and the tick that made it.
 
-        Only one tick in each 20th of a second is stored, and fewer if they need too much memory.
+        At most one tick in each 20th of a second is stored, and fewer if they need too much memory.
         """
         at_s = self.length_s = max(self.length_s, self._compute_seconds_from_start(command.now_ns))
         if not command.is_equal_to_recorded_command:
@@ -236,7 +240,7 @@ class RecordedFrames:
         reason = controller.estop.reason
         parts.append(schema.DiagnosticsPart("e-stop", 2 if reason else 0, reason or "clear", {}))
         if policy.monitor_report is not None:
-            fine, said, found = describe_monitor_report(policy.monitor_report)
+            fine, said, found = make_ok_text_and_values_of_monitor_report(policy.monitor_report)
             shown = {key: str(value) for key, value in found.items()}
             parts.append(schema.DiagnosticsPart("monitor", 0 if fine else 1, said, shown))
         self.add_message("diagnostics", at_s, schema.DiagnosticsUpdate(parts))
@@ -275,7 +279,7 @@ class RecordedFrames:
         if slow and (keys := select_key_rows(policy, ids)) is not None and len(keys) > 2:
             points = np.round(self._keys.project_keys(np.asarray(keys, np.float64)), 3)
             self.add_message("clusters", at_s, schema.ClustersUpdate(points.ravel().tolist()))
-        joints, pose = self._add_drawing_message(at_s)
+        joints, pose = self._add_drawing_and_get_joints_and_pose(at_s)
         numbers = readings.values if readings.values.ndim == 1 else np.zeros(len(ids))
         tick = schema.TickUpdate(
             values=round_with_nonfinite_as_zero(numbers, 3),
@@ -287,10 +291,11 @@ class RecordedFrames:
         )
         self.add_message("tick", at_s, tick)
 
-    def _add_drawing_message(self, at_s: float) -> tuple[list[float], list[float]]:
+    def _add_drawing_and_get_joints_and_pose(self, at_s: float) -> tuple[list[float], list[float]]:
         """Store the message with the robot's drawing; return the joint positions and the pose.
 
-        Each of the two is [] if it is unknown.
+        The two lists are as in `TickUpdate`. A list is empty if its values are unknown, or if a
+        camera image is shown in place of a drawing.
         """
         controller = self._replay.controller
         assert controller is not None
@@ -319,18 +324,18 @@ class RecordedFrames:
 
 
 def _find_sensor_message(
-    messages: dict[str, Any], sensor: str, useful: Callable[[Any], object]
+    messages: dict[str, Any], sensor: str, has_drawable_data: Callable[[Any], object]
 ) -> Any:
     """Return the newest message of a kind of sensor from which the robot can be drawn, or None.
 
     Args:
         messages: The newest message of each topic.
         sensor: The kind of sensor, a key of `SENSORS`.
-        useful: Returns whether a message of the sensor's type holds data to draw from.
+        has_drawable_data: Returns whether a message of the sensor's type holds data to draw from.
     """
     _, cls, usual = SENSORS[sensor]
     topics = sorted(
-        topic for topic, one in messages.items() if isinstance(one, cls) and useful(one)
+        topic for topic, one in messages.items() if isinstance(one, cls) and has_drawable_data(one)
     )
     endings = tuple(f"/{one}" for one in usual)
     best = [topic for topic in topics if topic.endswith(endings)] or topics
@@ -364,8 +369,8 @@ class RecordedRobot:
     """A recording that is shown in all connected browsers; all show the same recorded time.
 
     Args:
-        frames: The recording's messages to the page, by recorded time.
-        now_s: A function that returns the time of a steady clock.
+        frames: The messages by which the page shows the recording.
+        now_s: A function that returns the time of a steady clock in seconds.
     """
 
     def __init__(self, frames: RecordedFrames, now_s: Callable[[], float] = time.monotonic) -> None:
@@ -410,7 +415,7 @@ class RecordedRobot:
         self._scored = rows
 
     def _list_shown_messages(self) -> list[tuple[str, bytes]]:
-        """Return a pair for each kind of message: its name, and the message at the time shown."""
+        """Return a pair for each kind of message: the kind, and the message for the time shown."""
         found = [
             (name, track.find_message_at(self.at_s)) for name, track in self.frames.tracks.items()
         ]
@@ -438,7 +443,7 @@ class RecordedRobot:
         return [schema.MarksUpdate(marks), place]
 
     def _count_shown_score_rows(self) -> int:
-        """Return the number of rows of numbers for the charts, up to the time that is shown."""
+        """Return how many rows of numbers for the charts belong to times up to the time shown."""
         return bisect_right(self.frames.scores, self.at_s, key=lambda row: row[0] or 0.0)
 
     def add_client(self, client: BrowserClient) -> None:
@@ -482,8 +487,8 @@ class RecordedRobot:
 
         Args:
             command_id: The number of the command, which the reply repeats.
-            seconds: The recorded time in seconds.
-            text: The end of the reply's text.
+            seconds: The recorded time to show, in seconds.
+            text: Text that is added to the end of the reply's text.
         """
         self.at_s = min(seconds, self.frames.length_s)
         self._scored = self._count_shown_score_rows()

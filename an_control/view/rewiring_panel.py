@@ -73,33 +73,38 @@ class RewiringPanel:
         self.order = None if order is None else dict(order)
 
     def set_policy_wiring(
-        self, rewirable: Mapping[str, str], scrambled: str = "", *, new: bool
+        self,
+        rewiring_parameters: Mapping[str, str],
+        scrambled_topic: str = "",
+        *,
+        node_is_new: bool,
     ) -> None:
         """Set the present wiring of the policy node.
 
         Args:
-            rewirable: The values of the node's parameters that rewire it, by name.
-            scrambled: The topic on which the scrambler publishes; "" if there is none.
-            new: Whether the node has just been configured. In this case the wiring is that of the
-                wiring file, and earlier changes can no longer be undone.
+            rewiring_parameters: The values of the node's parameters that rewire it, by name.
+            scrambled_topic: The topic on which the scrambler publishes, without its namespace; ""
+                if there is no scrambler.
+            node_is_new: Whether the node has just been configured. In this case the wiring counts
+                as that of the wiring file, and earlier changes can no longer be undone.
         """
         reads = {}
-        for key, value in rewirable.items():
+        for key, value in rewiring_parameters.items():
             kind, _, rest = key.partition(".")
             channel, _, part = rest.rpartition(".")
             if (kind, part) == ("channels", "field"):
-                reads[channel] = (rewirable.get(f"channels.{channel}.source", ""), value)
+                reads[channel] = (rewiring_parameters.get(f"channels.{channel}.source", ""), value)
         before = self._reads
         self._reads = {one: where for one, where in reads.items() if "*" not in one}
         sources = [
             key.split(".")[1]
-            for key, topic in rewirable.items()
-            if key.startswith("sources.") and topic.rpartition("/")[2] == scrambled
+            for key, topic in rewiring_parameters.items()
+            if key.startswith("sources.") and topic.rpartition("/")[2] == scrambled_topic
         ]
-        self._scrambled = sources[0] if scrambled and sources else ""
-        if new:
+        self._scrambled = sources[0] if scrambled_topic and sources else ""
+        if node_is_new:
             self._back = []
-        if new and self._reads != before:
+        if node_is_new and self._reads != before:
             self._first = dict(self._reads)
 
     @property
@@ -142,7 +147,7 @@ class RewiringPanel:
     def plan_connection(self, signal: str, slot: str, *, announced: bool) -> WiringChange:
         """Return the change that connects a signal to an input slot.
 
-        The slot's present signal goes to the slot from which the connected signal comes.
+        The slot from which the signal comes gets the signal that the input slot has at present.
 
         Args:
             signal: The signal.
@@ -184,7 +189,7 @@ class RewiringPanel:
     def plan_signal_copy(self, signal: str, slot: str) -> WiringChange:
         """Return the change that connects a signal to one more input slot.
 
-        The slot's present signal then arrives there no longer.
+        The signal that this slot has at present no longer arrives there.
 
         Args:
             signal: The signal.
@@ -230,15 +235,19 @@ class RewiringPanel:
             raise RefusedChangeError("there is no change to undo")
         return self._back[-1]
 
-    def record_change(self, change: WiringChange, back: WiringChange | None) -> None:
-        """Record that a change has been carried out.
+    def record_change(self, change: WiringChange, reverting_change: WiringChange | None) -> None:
+        """Record that a change has been carried out, for `plan_undo`.
 
         Args:
             change: The change.
-            back: The change that undoes it, which `invert_change` returned before the change; None
-                if the change was itself an undo.
+            reverting_change: The change that undoes it, as `invert_change` returned it before the
+                change was carried out; None if the change was itself an undo.
         """
-        self._back = self._back[:-1] if back is None else [*self._back, back][-KEPT_CHANGES:]
+        self._back = (
+            self._back[:-1]
+            if reverting_change is None
+            else [*self._back, reverting_change][-KEPT_CHANGES:]
+        )
         if self.order is not None:
             self.order.update(change.order)
         for key, value in change.parameters.items():
@@ -262,11 +271,13 @@ class RewiringPanel:
             parameters |= self._make_channel_parameters(channel, self._reads[channel])
         return WiringChange(order, {key: parameters[key] for key in change.parameters})
 
-    def _plan_signal_moves(self, places: Mapping[str, str], *, announced: bool) -> WiringChange:
+    def _plan_signal_moves(
+        self, origin_slots: Mapping[str, str], *, announced: bool
+    ) -> WiringChange:
         """Return the change that gives some input slots the signals of other slots.
 
         Args:
-            places: For each input slot that changes, the slot whose present signal it gets.
+            origin_slots: For each input slot that changes, the slot whose present signal it gets.
             announced: Whether the policy node is rewired too, so that its channels keep their
                 signals.
 
@@ -278,19 +289,19 @@ class RewiringPanel:
                 raise RefusedChangeError(NO_SCRAMBLER)
             return WiringChange(
                 parameters=self._select_changed_parameters(
-                    {one: self._reads[by] for one, by in places.items()}
+                    {one: self._reads[by] for one, by in origin_slots.items()}
                 )
             )
         order = {
             slot: self.order[by]
-            for slot, by in places.items()
+            for slot, by in origin_slots.items()
             if self.order[by] != self.order[slot]
         }
         if not announced:
             return WiringChange(order)
         if self.announced_refusal_reason:
             raise RefusedChangeError(self.announced_refusal_reason)
-        now = {by: slot for slot, by in places.items()}
+        now = {by: slot for slot, by in origin_slots.items()}
         reads = {
             channel: (self._scrambled, f"position[{now[slot]}]")
             for channel, slot in self._map_channels_to_slots().items()
@@ -326,20 +337,22 @@ class RewiringPanel:
 
         Args:
             channel: The id of the channel.
-            signal: The signal, which is a field of a source, as the page shows it.
+            signal: The signal, as the page shows it: a source and a field of its messages.
         """
         where = next(one for one in self._first.values() if _format_field_label(one) == signal)
         return self._select_changed_parameters({channel: where})
 
-    def _select_changed_parameters(self, reads: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    def _select_changed_parameters(
+        self, new_fields: Mapping[str, tuple[str, str]]
+    ) -> dict[str, str]:
         """Return the policy node's parameters that must change so that channels read other fields.
 
         Args:
-            reads: A mapping from a channel to a pair: the source and the field that the channel is
-                to read.
+            new_fields: A mapping from the id of each channel to a pair: the source and the field
+                that the channel is to read.
         """
         found: dict[str, str] = {}
-        for channel, where in reads.items():
+        for channel, where in new_fields.items():
             now = self._make_channel_parameters(channel, self._reads.get(channel, where))
             found |= {
                 k: v
@@ -348,19 +361,24 @@ class RewiringPanel:
             }
         return found
 
-    def _make_channel_parameters(self, channel: str, where: tuple[str, str]) -> dict[str, str]:
-        """Return the policy node's parameters by which a channel reads a field of a source.
+    def _make_channel_parameters(
+        self, channel: str, source_and_field: tuple[str, str]
+    ) -> dict[str, str]:
+        """Return the policy node's parameters that make a channel read a field of a source.
 
         Args:
             channel: The id of the channel.
-            where: The name of the source, and the field of its message.
+            source_and_field: The name of the source, and the field of its messages.
         """
-        return {f"channels.{channel}.source": where[0], f"channels.{channel}.field": where[1]}
+        return {
+            f"channels.{channel}.source": source_and_field[0],
+            f"channels.{channel}.field": source_and_field[1],
+        }
 
     def _list_sorted_slots(self) -> list[str]:
-        """Return the scrambler's input slots, first those in the wiring, in the wiring's order."""
+        """Return the scrambler's input slots, those in the wiring first, in the wiring's order."""
         order = self.order or {}
-        others = sorted(order, key=_make_sort_key)
+        others = sorted(order, key=_make_natural_sort_key)
         return list(dict.fromkeys([*(one for one in self._reads if one in order), *others]))
 
     def _map_channels_to_slots(self) -> dict[str, str]:
@@ -373,15 +391,15 @@ class RewiringPanel:
         return found
 
 
-def _make_sort_key(name: str) -> list[tuple[str, int]]:
+def _make_natural_sort_key(name: str) -> list[tuple[str, int]]:
     """Return a sort key that orders numbers in names by value: camera.2.1 before camera.10.1."""
     return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name)]
 
 
-def _format_field_label(where: tuple[str, str]) -> str:
-    """Return the text by which the page shows a signal that is a field of a source.
+def _format_field_label(source_and_field: tuple[str, str]) -> str:
+    """Return the text by which the page shows the signal in a field of a source's messages.
 
     Args:
-        where: The name of the source, and the field of its message.
+        source_and_field: The name of the source, and the field of its messages.
     """
-    return f"{where[0]}: {where[1]}"
+    return f"{source_and_field[0]}: {source_and_field[1]}"

@@ -36,7 +36,7 @@ class _Command(msgspec.Struct, forbid_unknown_fields=True, tag_field="do", tag=_
 class ConnectCommand(_Command):
     """A command to connect a sensor's signal to an input slot of the policy.
 
-    The slot's present signal goes to the slot from which the connected signal comes. If
+    The slot from which the signal comes gets the signal that the input slot has at present. If
     `announced`, the policy's channels are rewired too, so that they keep their signals.
     """
 
@@ -249,7 +249,8 @@ class Skeleton(msgspec.Struct, frozen=True):
 class DrawingUpdate(_Update):
     """An update that says how the page draws the robot.
 
-    The joints are those whose positions (m or rad) follow in each `TickUpdate`, in this order.
+    The names of the joints are in the order of the joint positions (m or rad) in later
+    `TickUpdate`s.
     """
 
     kind: Literal["skeleton", "camera", "dials", "bars"]
@@ -262,8 +263,8 @@ class DrawingUpdate(_Update):
 class TickUpdate(_Update):
     """An update of one tick: readings, attention, joint positions, pose, and episode.
 
-    Readings and attention (0 to 1) have one number for each channel. The pose is x y z in m and a
-    quaternion x y z w. The episode's numbers have names, such as "return" and "step".
+    Readings (`values`) and attention (0 to 1) have one number for each channel. The pose is x y z
+    in m and a quaternion x y z w. The episode's numbers have names, such as "return" and "step".
     """
 
     values: list[float]
@@ -289,8 +290,8 @@ class MatrixUpdate(_Update):
 class ClustersUpdate(_Update):
     """An update of the channels' attention keys, projected onto a plane.
 
-    The axes are the first two principal axes of the keys of the last seconds. `points` has x and y
-    of the first channel, then of the next one, each from -1 to 1.
+    The axes are the first two principal axes of the keys of the last seconds. `points` has the two
+    coordinates of the first channel, then those of the next one, each from -1 to 1.
     """
 
     points: list[float]
@@ -325,7 +326,7 @@ class ScoreUpdate(_Update):
 
 
 class MarksUpdate(_Update):
-    """An update of the marks in the charts: times in s with what was done or what happened then."""
+    """An update of the marks in the charts, each with its time in s and what happened then."""
 
     marks: list[tuple[float, str]]
 

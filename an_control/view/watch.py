@@ -117,7 +117,7 @@ class RobotWatch:
             yield schema.ChannelsUpdate([])
             yield schema.DiagnosticsUpdate([])
         yield from self._iterate_diagnostics_updates()
-        self._read_parameter_events()
+        self._record_nodes_with_changed_parameters()
         attention = self._listener.pop_newest_message("attention")
         values = None if attention is None else read_matrix_message(attention)
         if attention is not None and values is not None:
@@ -137,7 +137,7 @@ class RobotWatch:
                 )
         yield from self._iterate_score_updates()
 
-    def iterate_present_updates(self) -> Iterator[schema.Update]:
+    def iterate_updates_for_new_page(self) -> Iterator[schema.Update]:
         """Yield the updates that a page needs when it is opened or connects again."""
         if self._drawing is not None:
             yield self._drawing
@@ -161,8 +161,8 @@ class RobotWatch:
             self.parts = parts
             yield schema.DiagnosticsUpdate(list(parts.values()))
 
-    def _read_parameter_events(self) -> None:
-        """Read from /parameter_events whose parameters changed; add these nodes to `changed`."""
+    def _record_nodes_with_changed_parameters(self) -> None:
+        """Read /parameter_events; add the nodes whose parameters have changed to `changed`."""
         for message in self._listener.pop_new_messages("events"):
             self.changed.add(message.node)
 
@@ -244,7 +244,7 @@ class RobotWatch:
         row = [
             round(self.seconds_since_start, 2),
             self._episode.get("return") if running else None,
-            _compute_mean_reward(before, self._episode) if running else None,
+            _compute_mean_reward_per_step(before, self._episode) if running else None,
             *(times if running else (None, None)),
             present if running else None,
         ]
@@ -267,10 +267,13 @@ def make_drawing_update(joints: list[str], wiring: str) -> schema.DrawingUpdate:
     return schema.DrawingUpdate("dials" if skeleton is None else "skeleton", joints, skeleton)
 
 
-def _compute_mean_reward(previous: dict[str, float], newest: dict[str, float]) -> float | None:
-    """Return the mean reward per step between two ticks, from the episode's numbers at each.
+def _compute_mean_reward_per_step(
+    previous: dict[str, float], newest: dict[str, float]
+) -> float | None:
+    """Return the mean reward per step between two ticks; None if it is unknown.
 
-    Return None if the numbers are unknown or of different episodes.
+    It is unknown if the episode's numbers are unknown at a tick, if the ticks belong to different
+    episodes, or if there is no step between them.
 
     Args:
         previous: The episode's numbers at the earlier tick, by name, such as "return" or "step".
@@ -283,10 +286,10 @@ def _compute_mean_reward(previous: dict[str, float], newest: dict[str, float]) -
 
 
 def _read_diagnostics_number(part: schema.DiagnosticsPart | None, key: str) -> float | None:
-    """Return a value of a diagnostics status as a number, or None if it is not a number.
+    """Return a value of a diagnostic status as a number; None if it is not there or not a number.
 
     Args:
-        part: The status, or None.
+        part: The status of one part of the policy node; None if it is unknown.
         key: The key of the value.
     """
     try:

@@ -264,7 +264,7 @@ async def _measure_without_page(seconds: float, drags: int) -> dict[str, float]:
             topics = dict(found.topics)
             listener.subscribe_to_topics(topics)
             if drags and found.policy:
-                await deeds.read_robot_parameters(found, new=True)
+                await deeds.try_read_robot_parameters(found, node_is_new=True)
         if (order := listener.pop_newest_message("order")) is not None:
             deeds.panel.set_signal_order({pair.key: pair.value for pair in order.values})
         if deeds.panel.order and done < drags * now_s / seconds:

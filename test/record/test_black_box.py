@@ -58,7 +58,9 @@ def test_a_failed_tick_writes_the_black_box(
 ) -> None:  # fmt: skip
     node = stand.start(black_box=str(tmp_path / "boxes"))
     stand.step(0)
-    monkeypatch.setattr(node._loop.controller.acting, "prepare_policy_for_step", lambda *_: 1 / 0)
+    monkeypatch.setattr(
+        node._loop.controller.acting, "set_previous_action_and_swap_if_ready", lambda *_: 1 / 0
+    )
     stand.send(1)
     stand.until(lambda: not node._loop.active, "deactivated")
     node.trigger_shutdown()

@@ -173,14 +173,20 @@ def test_a_track_keeps_what_changes_and_finds_the_newest() -> None:
     track = Track()
     assert track.find_message_at(1.0) is None
     messages = ((0.0, b"a"), (1.0, b"a"), (2.0, b"bc"))
-    assert [track.append_if_changed(at_s, text) for at_s, text in messages] == [1, 0, 2]
+    assert [track.append_if_changed_and_count_bytes(at_s, text) for at_s, text in messages] == [
+        1,
+        0,
+        2,
+    ]
     assert [track.find_message_at(at_s) for at_s in (0.0, 1.5, 2.0, 9.0)] == [
         b"a",
         b"a",
         b"bc",
         b"bc",
     ]
-    assert track.drop_alternate_messages() == 1 and track.find_message_at(9.0) == b"a"
+    assert (
+        track.drop_alternate_messages_and_count_bytes() == 1 and track.find_message_at(9.0) == b"a"
+    )
 
 
 def says(browser: Browser, selector: str, ready: Callable[[str], object]) -> None:

@@ -22,7 +22,7 @@ from std_srvs.srv import Trigger
 
 from an_control.ros import control_loop, diagnostics
 from an_control.ros.diagnostics import TickTimes
-from an_control.ros.graph import get_owner_name
+from an_control.ros.graph import get_owner_node_name
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 
@@ -115,7 +115,7 @@ def test_a_publisher_of_another_type_is_named_and_does_not_count(stand, other, c
     look = stand.node.get_publishers_info_by_topic
     for topic in ("policy/estop", "joint_states"):
         stand.until(
-            lambda t=topic: [get_owner_name(one) for one in look(t)] == ["/other"], "the other"
+            lambda t=topic: [get_owner_node_name(one) for one in look(t)] == ["/other"], "the other"
         )
     parts = Board(stand).read()
     said = "publisher of sensor_msgs/msg/Imu (/other) on {}, expected {}"
@@ -155,7 +155,7 @@ def test_commands_that_nobody_hears_are_a_warning(stand, other, type_, qos, said
     assert stand.start(activate=False).trigger_configure().to_label() == "transition_success"
     known = {"/policy", "/other"} if type_ else {"/policy"}  # the node listens itself
     look = stand.node.get_subscriptions_info_by_topic
-    stand.until(lambda: {get_owner_name(one) for one in look("commands")} == known, "known")
+    stand.until(lambda: {get_owner_node_name(one) for one in look("commands")} == known, "known")
     wiring = Board(stand).read()["wiring"]
     assert wiring.level == WARN and said in wiring.message
     assert "nobody hears commands on commands" in wiring.message

@@ -45,7 +45,7 @@ def play(
             name = pending.pop()[1]
             newest[name] = now_ns
             fresh.add(name)
-            if not pace.record_message(name, now_ns):
+            if not pace.record_message_and_check_tick_due(name, now_ns):
                 timer_ns = pace.compute_next_tick_ns(now_ns)
                 assert timer_ns >= now_ns
                 continue
@@ -154,9 +154,9 @@ def test_random_jitter_of_a_fifth_of_a_period_costs_no_set_and_no_time():
 def test_after_a_stall_of_the_executor_lost_ticks_are_not_made_up_for():
     pace = TickSchedule(["a"], PERIOD_NS)
     for k in range(50):
-        assert pace.record_message("a", k * PERIOD_NS)
+        assert pace.record_message_and_check_tick_due("a", k * PERIOD_NS)
         pace.record_tick(k * PERIOD_NS)
-    pace.record_message("a", 70 * PERIOD_NS)
+    pace.record_message_and_check_tick_due("a", 70 * PERIOD_NS)
     pace.record_tick(70 * PERIOD_NS)
     assert pace.compute_next_tick_ns(70 * PERIOD_NS) >= 71 * PERIOD_NS
 
@@ -164,7 +164,7 @@ def test_after_a_stall_of_the_executor_lost_ticks_are_not_made_up_for():
 def test_a_clock_that_is_set_back_stops_nothing():
     pace = TickSchedule(["a"], PERIOD_NS)
     for now_ns in (0, PERIOD_NS, -(10**12), -(10**12) + PERIOD_NS):
-        assert pace.record_message("a", now_ns)
+        assert pace.record_message_and_check_tick_due("a", now_ns)
         pace.record_tick(now_ns)
 
 

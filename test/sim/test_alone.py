@@ -16,7 +16,7 @@ from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 from rosgraph_msgs.msg import Clock
 
-from an_control.ros.graph import get_owner_name
+from an_control.ros.graph import get_owner_node_name
 from an_control_sim.bridge import policy_link
 from an_control_sim.bridge.policy_link import BridgeError, wait_until_no_other_simulator
 from an_control_sim.process import create_ros_node
@@ -42,7 +42,7 @@ def node() -> Iterator[Node]:
 def known(node: Node) -> None:
     """Wait until the graph has the rival's clock and its name."""
     until_s = time.monotonic() + 10.0
-    while [get_owner_name(one) for one in node.get_publishers_info_by_topic("/clock")] != [
+    while [get_owner_node_name(one) for one in node.get_publishers_info_by_topic("/clock")] != [
         "/ant/simulator"
     ]:
         assert time.monotonic() < until_s, "nobody publishes /clock"

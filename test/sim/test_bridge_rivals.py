@@ -15,7 +15,7 @@ from rclpy.signals import SignalHandlerOptions
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import JointState
 
-from an_control.ros.graph import get_owner_name
+from an_control.ros.graph import get_owner_node_name
 from an_control_sim.bridge.bridge import Bridge
 from an_control_sim.bridge.episodes import run_episodes
 from an_control_sim.bridge.policy_link import BridgeError
@@ -36,7 +36,7 @@ def known(bridge: Bridge, topic: str, publishers: int) -> None:
     """Wait until the graph has so many, and the names of their nodes."""
     until_s = time.monotonic() + 10.0
     look = bridge.node.get_publishers_info_by_topic
-    while [get_owner_name(one) for one in look(topic)] != ["/simulator"] * publishers:
+    while [get_owner_node_name(one) for one in look(topic)] != ["/simulator"] * publishers:
         assert time.monotonic() < until_s, f"{publishers} publishers on {topic}"
         bridge.run.executor.spin_once(timeout_sec=0.05)
 

@@ -264,7 +264,7 @@ def test_the_gate_the_safe_command_and_bring_up_are_those_of_the_robot(robot):
         if measured is not None:
             assert measured.has_all_positions
             gate.safe_command.record_positions(measured.values)
-            gate.reset()
+            gate.restart_from_safe_command()
     for up in ups:
         up.start_motion()
     for tick in range(50):

@@ -74,7 +74,7 @@ def deeds_of(nodes: Nodes, listener: Listener) -> CommandHandlers:
     wiring = {"sources.s.topic": f"/r/{SCRAMBLED}"}
     for one in STRAIGHT:
         wiring |= {f"channels.{one}.source": "s", f"channels.{one}.field": f"position[{one}]"}
-    deeds.panel.set_policy_wiring(wiring, SCRAMBLED, new=True)
+    deeds.panel.set_policy_wiring(wiring, SCRAMBLED, node_is_new=True)
     return deeds
 
 
@@ -128,11 +128,11 @@ def test_an_earlier_report_of_the_scrambler_that_arrives_late_does_not_hide_a_ch
         while handlers.panel.order != SWAPPED:  # recorded, not yet reported
             await asyncio.sleep(0.0)
         await asyncio.sleep(0.05)
-        handlers.read_reported_signal_order()
+        handlers.update_panel_with_reported_signal_order()
         assert handlers.panel.order == SWAPPED
         reports.publish(report_of(SWAPPED))
         assert (await asyncio.wait_for(drag, 60.0)).ok
-        handlers.read_reported_signal_order()
+        handlers.update_panel_with_reported_signal_order()
         assert handlers.panel.order == SWAPPED
 
     asyncio.run(run())
@@ -159,7 +159,7 @@ def test_half_of_a_change_is_never_shown(heard, monkeypatch):
         reports.publish(report_of(SWAPPED))
         for _ in range(20):
             await asyncio.sleep(0.01)
-            handlers.read_reported_signal_order()
+            handlers.update_panel_with_reported_signal_order()
             assert handlers.panel.order == STRAIGHT, "the policy node has not been asked yet"
         ticks.publish(JointState(name=["tick"]))
         assert (await asyncio.wait_for(drag, 60.0)).ok

@@ -90,9 +90,9 @@ def test_a_robot_that_is_shown_stays_when_another_one_comes(graph):
     policy(graph, "/b")
     shown = until(lambda: find_robot(looker), lambda one: one.policy)
     policy(graph, "/a")
-    found = until(lambda: find_robot(looker, shown=shown.policy), lambda one: one.others)
+    found = until(lambda: find_robot(looker, shown_policy=shown.policy), lambda one: one.others)
     assert (found.policy, found.others) == ("/b/policy", ("/a/policy",))
-    assert find_robot(looker, shown="/gone/policy").policy == "/a/policy"
+    assert find_robot(looker, shown_policy="/gone/policy").policy == "/a/policy"
 
 
 def test_what_the_policy_publishes_is_no_sensor_and_its_camera_is_what_is_shown(graph):

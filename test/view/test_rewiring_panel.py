@@ -31,13 +31,13 @@ PLAIN = {
 def scrambled() -> RewiringPanel:
     panel = RewiringPanel()
     panel.set_signal_order({one: one for one in reversed(IDS)})
-    panel.set_policy_wiring(SCRAMBLED, "scrambled", new=True)
+    panel.set_policy_wiring(SCRAMBLED, "scrambled", node_is_new=True)
     return panel
 
 
 def plain() -> RewiringPanel:
     panel = RewiringPanel()
-    panel.set_policy_wiring(PLAIN, new=True)
+    panel.set_policy_wiring(PLAIN, node_is_new=True)
     return panel
 
 
@@ -114,9 +114,9 @@ def test_undo_takes_everything_back_in_turn_and_restoring_too():
 def test_a_robot_that_is_started_again_takes_nothing_back():
     panel = scrambled()
     do(panel, panel.plan_connection("a", "b", announced=False))
-    panel.set_policy_wiring(SCRAMBLED, "scrambled", new=False)
+    panel.set_policy_wiring(SCRAMBLED, "scrambled", node_is_new=False)
     assert panel.undo_count == 1
-    panel.set_policy_wiring(SCRAMBLED, "scrambled", new=True)
+    panel.set_policy_wiring(SCRAMBLED, "scrambled", node_is_new=True)
     assert panel.undo_count == 0
 
 
@@ -181,7 +181,7 @@ def test_a_policy_that_reads_by_a_wildcard_takes_no_announced_change():
     panel = RewiringPanel()
     panel.set_signal_order({one: one for one in IDS})
     panel.set_policy_wiring({"sources.all.topic": "scrambled", "channels.*.source": "all",
-                    "channels.*.field": "position[*]"}, "scrambled", new=True)  # fmt: skip
+                    "channels.*.field": "position[*]"}, "scrambled", node_is_new=True)  # fmt: skip
     assert "wildcard" in panel.announced_refusal_reason and not panel.unannounced_refusal_reason
     do(panel, panel.plan_connection("a", "b", announced=False))
     with pytest.raises(RefusedChangeError, match="wildcard"):

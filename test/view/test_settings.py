@@ -45,7 +45,7 @@ class Scrambler(ServiceCalls):
 def test_a_slider_shows_what_the_scrambler_was_started_with(given, shown):
     deeds = CommandHandlers(Scrambler(given), None)
     found = RobotGraph(policy="/r/policy", scrambler="/r/simulator")
-    assert asyncio.run(deeds.read_robot_parameters(found, new=True))
+    assert asyncio.run(deeds.try_read_robot_parameters(found, node_is_new=True))
     assert list(deeds.settings.values()) == [shown]
 
 
@@ -68,7 +68,7 @@ def test_the_robots_own_wiring_is_that_of_its_scrambler_where_it_names_one(simul
     values = {f"{node} {key}": one[key] for node, one in nodes.items() for key in one}
     deeds = CommandHandlers(Nodes(values), None)
     assert asyncio.run(
-        deeds.read_robot_parameters(RobotGraph("/r/policy", "/r/simulator"), new=True)
+        deeds.try_read_robot_parameters(RobotGraph("/r/policy", "/r/simulator"), node_is_new=True)
     )
     assert deeds.wiring == wiring
     assert deeds.settings == {"jitter": 0.1, "missing": 0.0, "shuffle": 0.0}

@@ -25,7 +25,7 @@ from an_control.commissioning.motion.run import MotionRun
 from an_control.control.command_safety import Watchdog
 from an_control.record.layout import CommandKind
 from an_control.ros.control_loop import TRIP_PERIODS
-from an_control.ros.graph import UNKNOWN, describe_incompatible_subscriptions, get_owner_name
+from an_control.ros.graph import UNKNOWN, describe_incompatible_subscriptions, get_owner_node_name
 from an_control.ros.inputs import Inputs
 from an_control.ros.outputs import COMMAND_QOS, CommandOutput
 from an_control.ros.temporary_node import DISCOVERY_S, create_temporary_node
@@ -219,7 +219,7 @@ class _LiveMotion:
         own = f"{self._node.get_namespace().rstrip('/')}/{self._node.get_name()}"
         for topic in self._topics:
             infos = self._node.get_publishers_info_by_topic(topic)
-            others = sorted({get_owner_name(one) for one in infos} - {own, UNKNOWN})
+            others = sorted({get_owner_node_name(one) for one in infos} - {own, UNKNOWN})
             if others:
                 return (
                     f"{', '.join(others)} commands {self._node.resolve_topic_name(topic)}:"

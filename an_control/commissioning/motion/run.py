@@ -179,7 +179,7 @@ class MotionRun:
         readings = self.table.read(now_ns, stamp_ns)
         if self.table.measured is not None:
             self.gate.safe_command.record_positions(self.table.measured.values)
-        enough = readings.has_min_share(self.wiring.min_present_share)
+        enough = readings.has_min_present_share(self.wiring.min_present_share)
         return readings, self._explain_lack(enough)
 
     def _explain_lack(self, enough: bool) -> str:

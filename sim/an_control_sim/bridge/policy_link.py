@@ -18,7 +18,7 @@ from rclpy.task import Future
 from sensor_msgs.msg import JointState
 from std_srvs.srv import Trigger
 
-from an_control.ros.graph import UNKNOWN, get_owner_name
+from an_control.ros.graph import UNKNOWN, get_owner_node_name
 from an_control.ros.outputs import set_stamp
 from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.process import RELIABLE
@@ -269,7 +269,7 @@ def describe_other_publishers(node: Node, topics: Collection[str]) -> str:
     """
     own, rivals = node.get_fully_qualified_name(), []
     for topic in topics:
-        names = [get_owner_name(one) for one in node.get_publishers_info_by_topic(topic)]
+        names = [get_owner_node_name(one) for one in node.get_publishers_info_by_topic(topic)]
         if own in names and any(one.topic_name == topic for one in node.publishers):
             names.remove(own)
         others = sorted({*names} - {UNKNOWN})

@@ -538,7 +538,9 @@ class ScramblerNode(QuietNode):
             source: The name of the source from which a message has arrived.
             stamp_ns: The stamp of the message, which identifies the step; None if it has none.
         """
-        ready_ns = self._lockstep.record_message(source, stamp_ns, time.monotonic_ns())
+        ready_ns = self._lockstep.record_message_and_find_ready_stamp_ns(
+            source, stamp_ns, time.monotonic_ns()
+        )
         if ready_ns is not None:
             self._send_readings_of_step(ready_ns)
         elif self._lockstep.is_stamp_repeated(stamp_ns):
@@ -570,7 +572,7 @@ class ScramblerNode(QuietNode):
         """Start the next episode for a client, with new permutations and missing channels."""
         self._episode += 1
         self._scrambler.reset(self._episode)
-        self._lockstep.reset()
+        self._lockstep.forget_stamps()
         response.success = True
         return response
 
