@@ -61,20 +61,20 @@ class Imputation:
         """(N,) the signals before the first tick with missing slots; None at an episode's start."""
         self._since.clear()
 
-    def skip_next_comparison(self) -> None:
-        """Do not compare the next tick with the last readings, because these are unreliable."""
+    def exclude_last_tick_from_comparison(self) -> None:
+        """Remove the last readings, which are unreliable, so that the next tick is not compared."""
         self.readings = None
 
     def forget_signals(self) -> None:
-        """Forget the newest signals and estimates, because they follow from wrong readings."""
+        """Remove the newest signals and estimates, because they follow from wrong readings."""
         self.signals = None
 
-    def count_tick_and_check_needs_partial_search(self, missing: np.ndarray) -> bool:
-        """Count consecutive ticks with missing slots; return if this one needs `PartialSearch`.
+    def count_tick_and_check_if_partial_search_is_needed(self, missing: np.ndarray) -> bool:
+        """Count consecutive ticks with missing slots; return if the tick needs `PartialSearch`.
 
-        `PartialSearch` is the search for an assignment while some slots have no readings. It is
-        needed if slots have been missing for too many ticks to be predicted, or if there are no
-        earlier readings to compare with.
+        `PartialSearch` is the search for an assignment while some slots have no readings. A tick
+        with missing slots needs it if the ticks before it had missing slots for so long that the
+        readings cannot be predicted, or if there are no earlier readings to compare with.
 
         Args:
             missing: (N,) True for slots without a valid reading; an empty array stands for none
@@ -109,21 +109,26 @@ class Imputation:
             readings[assignment.slots],
         )
 
-        def compute_low_excess_quantile() -> float:
-            """Return a low quantile, over channels with readings, of the nats above usual costs."""
-            above = self._costs.compute_costs_above_usual(signals - before, signals, prediction)
-            above = (above - self._costs.compute_noise_costs(prediction))[~np.isnan(signals)]
+        def compute_low_quantile_of_excess_costs() -> float:
+            """Return a low quantile, over channels with readings, of the costs above usual ones."""
+            above = self._costs.compute_excess_costs_by_channel(
+                signals - before, signals, prediction
+            )
+            above = (above - self._costs.compute_costs_added_by_noise(prediction))[
+                ~np.isnan(signals)
+            ]
             place = int(self._settings.explained * len(above))
             return float(np.partition(above, place)[place]) if len(above) else 0.0
 
         costs, reads = np.zeros((len(readings),) * 2), readings[None]
         self._costs.add_tick_costs(costs, reads, expectation.expected[None], reads, prediction)
-        return Continuation(costs, compute_low_excess_quantile, expectation)
+        return Continuation(costs, compute_low_quantile_of_excess_costs, expectation)
 
-    def drop_ticks_before_move(self) -> None:
+    def remove_ticks_before_move(self) -> None:
         """Remove the stored ticks, because signals moved between input slots before this tick.
 
-        So `reestimate_missing_signals` repeats the estimates only for ticks after the move.
+        After that, `reestimate_missing_signals` repeats only the estimates for ticks after the
+        move.
         """
         self._before = self.signals
         self._since.clear()
@@ -213,7 +218,9 @@ class Imputation:
         self.readings = np.where(np.isnan(readings), self.readings, readings)
         return readings[assignment.outputs]
 
-    def store_passed_through_tick(self, readings: np.ndarray, assignment: Assignment) -> None:
+    def store_tick_with_unchanged_readings(
+        self, readings: np.ndarray, assignment: Assignment
+    ) -> None:
         """Store a tick whose readings reach the policy unchanged.
 
         If a reading is missing, the signals count as unknown, so that the next tick is not compared
@@ -223,7 +230,7 @@ class Imputation:
             readings: (N,) the readings by input slot, NaN where missing.
             assignment: Which input slot feeds which channel.
         """
-        self.count_tick_and_check_needs_partial_search(np.zeros(0, bool))
+        self.count_tick_and_check_if_partial_search_is_needed(np.zeros(0, bool))
         self.signals = self.readings = None
         if not np.isnan(readings).any():
             self.signals, self.readings = readings[assignment.slots], readings
@@ -231,7 +238,7 @@ class Imputation:
     def store_expected_signals(
         self, expected_signals: np.ndarray, assignment: Assignment
     ) -> np.ndarray:
-        """Store the expected signals of a tick whose message only repeats the last one.
+        """Store the expected signals of a tick instead of its readings, which repeat the last ones.
 
         Args:
             expected_signals: (N,) the expected signals by channel.
@@ -296,7 +303,7 @@ class Imputation:
         policy_input: np.ndarray,
         assignment: Assignment,
     ) -> np.ndarray:
-        """Store a tick with estimates as if they were read; return the policy's input (N,).
+        """Store a tick with estimates of its missing readings; return the policy's input (N,).
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.

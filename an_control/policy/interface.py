@@ -167,11 +167,12 @@ class ChannelState(Protocol):
 
         Args:
             ids: (N,) channel ids.
-            channels: (N,) the index of the nominal channel whose signal arrives under each id.
+            channels: (N,) for each id the index, in the task's order, of the channel whose signal
+                arrives under it.
             min_nats: The value in nats to which the evidence is increased where it is lower.
         """
 
-    def advance_channels(
+    def advance_channel_states(
         self, ids: Sequence[str], values: np.ndarray, previous_action: np.ndarray
     ) -> None:
         """Advance the states of some channels by one tick without computing an action.

@@ -120,7 +120,7 @@ def check_attention_part_sizes(
         )
 
 
-def list_block_shapes(name: str, width: int) -> Shapes:
+def list_attention_block_shapes(name: str, width: int) -> Shapes:
     """Return the shapes, by name, of a multihead attention block's arrays.
 
     They are those of the attention, a row-wise layer and two layer norms.
@@ -153,12 +153,12 @@ def list_encoder_shapes(kind: Encoder, width: int, inducing: int) -> Shapes:
         inducing: The number of inducing points of ``isab``.
     """
     if kind == "sab":
-        return list_block_shapes("encoder", width)
+        return list_attention_block_shapes("encoder", width)
     if kind == "isab":
         return {
             "encoder.inducing": (inducing, width),
-            **list_block_shapes("encoder.gather", width),
-            **list_block_shapes("encoder.spread", width),
+            **list_attention_block_shapes("encoder.gather", width),
+            **list_attention_block_shapes("encoder.spread", width),
         }
     return {}
 
@@ -174,7 +174,7 @@ def list_pooling_shapes(seeds: int, width: int) -> Shapes:
         "pooling.seeds": (seeds, width),
         "pooling.input.weight": (width, width),
         "pooling.input.bias": (width,),
-        **list_block_shapes("pooling", width),
+        **list_attention_block_shapes("pooling", width),
     }
 
 
@@ -227,10 +227,10 @@ class RecurrenceSizes:
             return shapes | ({"recurrence.hidden_bias": (units,)} if self.kind == "gru" else {})
         shapes = {"recurrence.input.weight": (units, inputs), "recurrence.input.bias": (units,)}
         for layer in range(self.layers):
-            shapes |= self._list_layer_shapes(f"recurrence.layers.{layer}")
+            shapes |= self._list_transformer_layer_shapes(f"recurrence.layers.{layer}")
         return shapes
 
-    def _list_layer_shapes(self, name: str) -> Shapes:
+    def _list_transformer_layer_shapes(self, name: str) -> Shapes:
         """Return the shapes, by name, of the arrays of a transformer's layer.
 
         Args:
@@ -956,7 +956,10 @@ class ForwardSizes:
 
     @property
     def default_monitor_setting(self) -> Monitor:
-        """The monitor's setting if the user chooses none: "off" if it failed its validation."""
+        """The monitor's setting if the user chooses none.
+
+        It is "off" for a monitor that failed its validation, else the value of `monitor`.
+        """
         return "off" if self.monitor_off_reason else self.monitor
 
     @property

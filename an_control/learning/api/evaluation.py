@@ -332,7 +332,7 @@ def _normalise_model_attention(model: Model, env: gymnasium.Env[Any, Any]) -> Mo
     from an_control_sim.gym.environments import describe_task
 
     try:
-        return model.with_normalised_sums(len(describe_task(env, "", "").channels))
+        return model.copy_with_normalised_channel_sums(len(describe_task(env, "", "").channels))
     except ValueError as error:
         raise ValueError(f"--{error}") from error
 

@@ -397,6 +397,6 @@ def _compute_reassignment_gains(
         costs.add_tick_costs(found, reads, expected[single], reads, now)
         present = np.trace(found)
         if present - found.min(0).sum() > CONFUSED:
-            moved = costs.penalise_moves(found, everyone)
+            moved = costs.compute_costs_with_move_penalty(found, everyone)
             gains[tick] = present - moved[costs.solve_assignment(moved), everyone].sum()
     return gains

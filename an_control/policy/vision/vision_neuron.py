@@ -43,7 +43,7 @@ class VisionNeuron(PreviousAction, Policy):
 
     def reset(self) -> None:
         """Start an episode: reset the previous action and the head's state."""
-        self._previous = self._head.reset()
+        self._previous = self._head.reset_and_get_initial_action()
         self.attention_message = np.zeros((self._sizes.queries, self._sizes.message), np.float32)
         """The attention message (M, m) of the last step."""
         self._ids: tuple[str, ...] = ()
