@@ -176,8 +176,8 @@ def _parse_excitation(content: bytes) -> Excitation:
     if sorted(arrays) != ["motion", "runs"]:
         raise ValueError(f"arrays {', '.join(sorted(arrays))}, not motion and runs")
     found = Excitation(
-        _read_names(header, "channels"),
-        _read_names(header, "actuators"),
+        _read_unique_names(header, "channels"),
+        _read_unique_names(header, "actuators"),
         float(header["step_s"]),
         arrays["motion"],
         arrays["runs"],
@@ -186,7 +186,7 @@ def _parse_excitation(content: bytes) -> Excitation:
     return found
 
 
-def _read_names(header: Mapping[str, Any], key: str) -> tuple[str, ...]:
+def _read_unique_names(header: Mapping[str, Any], key: str) -> tuple[str, ...]:
     """Return the names under a key of an excitation file's header.
 
     Raises:

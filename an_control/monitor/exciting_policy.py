@@ -169,7 +169,10 @@ class ExcitingPolicy(WrappingPolicy):
 
     @property
     def previous_action(self) -> np.ndarray:
-        """The previous action (A,) in [-1, 1]; set it if another action was sent to the robot."""
+        """The previous action (A,) in [-1, 1].
+
+        Set it if the robot got another action than the policy has returned.
+        """
         return self.policy.previous_action if self.order_known else self._sent.copy()
 
     @previous_action.setter

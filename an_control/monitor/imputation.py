@@ -14,6 +14,9 @@ from an_control.monitor.forward_model import Expectation, ForwardModel
 from an_control.monitor.settings import ImputationSettings
 from an_control.policy.sizes import WINDOW
 
+PolicyInput = np.ndarray
+"""The signals (N,) that the policy gets in a tick, by channel id, NaN where missing."""
+
 
 class Continuation(NamedTuple):
     """A comparison of a tick's readings with those that are expected from the tick before."""
@@ -154,7 +157,7 @@ class Imputation:
         assignment: Assignment,
         *,
         readings_explained: bool,
-    ) -> np.ndarray:
+    ) -> PolicyInput:
         """Store a tick with missing slots, with estimated signals; return the policy's input (N,).
 
         If too many slots are missing, or the forward model cannot impute, the signals count as
@@ -199,7 +202,7 @@ class Imputation:
 
     def store_tick_without_evidence(
         self, readings: np.ndarray, assignment: Assignment
-    ) -> np.ndarray:
+    ) -> PolicyInput:
         """Store a tick whose readings do not follow from the last action.
 
         Such a tick is not evidence of rewiring. Missing readings keep their last values in the
@@ -237,7 +240,7 @@ class Imputation:
 
     def store_expected_signals(
         self, expected_signals: np.ndarray, assignment: Assignment
-    ) -> np.ndarray:
+    ) -> PolicyInput:
         """Store the expected signals of a tick instead of its readings, which repeat the last ones.
 
         Args:
@@ -257,7 +260,7 @@ class Imputation:
         assignment: Assignment,
         signals: np.ndarray,
         expected_signals: np.ndarray | None,
-    ) -> np.ndarray:
+    ) -> PolicyInput:
         """Store a tick's readings and signals; return the policy's input (N,).
 
         If slots are missing, their channels are estimated, provided that the forward model can
@@ -302,7 +305,7 @@ class Imputation:
         signals: np.ndarray,
         policy_input: np.ndarray,
         assignment: Assignment,
-    ) -> np.ndarray:
+    ) -> PolicyInput:
         """Store a tick with estimates of its missing readings; return the policy's input (N,).
 
         Args:
@@ -322,7 +325,7 @@ class Imputation:
             )
         return self._insert_estimates(policy_input, assignment)
 
-    def _insert_estimates(self, policy_input: np.ndarray, assignment: Assignment) -> np.ndarray:
+    def _insert_estimates(self, policy_input: np.ndarray, assignment: Assignment) -> PolicyInput:
         """Return the policy's input (N,) with the newest estimates in place of missing readings.
 
         Args:

@@ -41,7 +41,7 @@ from an_control.monitor.forward_model import (
     Prediction,
     replace_missing_by_zero,
 )
-from an_control.monitor.imputation import Imputation
+from an_control.monitor.imputation import Imputation, PolicyInput
 from an_control.monitor.partial_search import PartialSearch
 from an_control.monitor.robot_fit import RobotFit
 from an_control.monitor.search import AssignmentSearch, ChangeDetector, Phase
@@ -149,7 +149,7 @@ class IdentityMonitor:
 
     def step(
         self, readings: np.ndarray, action: np.ndarray, *, readings_follow_action: bool = True
-    ) -> np.ndarray:
+    ) -> PolicyInput:
         """Estimate the assignment from one tick's readings, and return the signals for the policy.
 
         Args:
@@ -211,7 +211,7 @@ class IdentityMonitor:
 
     def _process_complete_tick(
         self, tick: MonitorTick, assignment: Assignment
-    ) -> tuple[Assignment, np.ndarray]:
+    ) -> tuple[Assignment, PolicyInput]:
         """Process a tick in which no slots are missing, or only for a few ticks so far.
 
         Args:
@@ -322,7 +322,7 @@ class IdentityMonitor:
 
     def _process_incomplete_tick(
         self, tick: MonitorTick, assignment: Assignment
-    ) -> tuple[Assignment, np.ndarray]:
+    ) -> tuple[Assignment, PolicyInput]:
         """Process a tick with missing slots that only `PartialSearch` can handle.
 
         Args:
@@ -365,7 +365,7 @@ class IdentityMonitor:
 
     def _process_tick_without_evidence(
         self, tick: MonitorTick, assignment: Assignment
-    ) -> tuple[Assignment, np.ndarray]:
+    ) -> tuple[Assignment, PolicyInput]:
         """Process a tick whose readings do not follow from the last action.
 
         Such a tick is not evidence of rewiring.
@@ -393,7 +393,7 @@ class IdentityMonitor:
 
     def _replace_repeated_message(
         self, tick: MonitorTick, assignment: Assignment
-    ) -> tuple[Assignment, np.ndarray]:
+    ) -> tuple[Assignment, PolicyInput]:
         """Process a tick whose readings repeat those of the last tick, as if a message came twice.
 
         The expected readings are used instead.
@@ -412,7 +412,7 @@ class IdentityMonitor:
 
     def _pass_readings_unchanged(
         self, tick: MonitorTick, assignment: Assignment
-    ) -> tuple[Assignment, np.ndarray]:
+    ) -> tuple[Assignment, PolicyInput]:
         """Process a tick of a robot that the model does not fit, and check whether it fits now.
 
         Args:
@@ -528,7 +528,7 @@ class IdentityMonitor:
             return self._ahead
         return self._forward.compute_expected_readings(signals, action)
 
-    def _predict_undelayed_signals(self, delayed: np.ndarray) -> np.ndarray:
+    def _predict_undelayed_signals(self, delayed: np.ndarray) -> PolicyInput:
         """Return the present signals (N,) for the policy, which are predicted from delayed ones.
 
         If the last tick's signals are not all known, the delayed signals are returned.
@@ -612,7 +612,7 @@ class IdentityMonitor:
 
     def _exclude_stuck_slots(
         self, assignment: Assignment, readings: np.ndarray
-    ) -> tuple[Assignment, np.ndarray]:
+    ) -> tuple[Assignment, PolicyInput]:
         """Return the assignment to use now that sensors are stuck, and the policy's input (N,).
 
         It is the assignment under which the sensors were found to be stuck, marked as lost. The

@@ -291,7 +291,10 @@ class MonitoredPolicy(WrappingPolicy):
 
     @property
     def previous_action(self) -> np.ndarray:
-        """The previous action (A,) in [-1, 1]; set it if another action was sent to the robot."""
+        """The previous action (A,) in [-1, 1].
+
+        Set it if the robot got another action than the policy has returned.
+        """
         return self._action.copy()
 
     @previous_action.setter

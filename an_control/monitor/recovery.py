@@ -150,15 +150,16 @@ class RecoveringPolicy(WrappingPolicy):
 
     @property
     def recovery_count(self) -> int:
-        """The number of times since the last reset that random actions began to free the robot."""
+        """How often since the last reset random actions were started to free the robot."""
         return self._recoveries
 
     @property
     def previous_action(self) -> np.ndarray:
-        """The previous action (A,) in [-1, 1]; set it if another action was sent to the robot.
+        """The previous action (A,) in [-1, 1].
 
-        If that action differs much from the one that `step_array` returned, the estimate of whether
-        the robot stands still starts again.
+        Set it if the robot got another action than the policy has returned.
+        If the action that is set differs much from the one that `step_array` returned, the estimate
+        of whether the robot stands still starts again.
         """
         return self.policy.previous_action
 

@@ -117,7 +117,7 @@ class Policy(Protocol):
 
     @property
     def recovery_count(self) -> int:
-        """The number of times since the last reset that random actions began to free the robot."""
+        """How often since the last reset random actions were started to free the robot."""
         return 0
 
     @property
@@ -271,7 +271,7 @@ class PreviousAction:
     def previous_action(self) -> np.ndarray:
         """The previous action (A,) in [-1, 1], a copy.
 
-        Set it if another action was sent to the robot.
+        Set it if the robot got another action than the policy has returned.
 
         Raises:
             ValueError: An action of another shape, or with a value outside [-1, 1], is set.
@@ -328,7 +328,10 @@ class WrappingPolicy(Policy):
 
     @property
     def previous_action(self) -> np.ndarray:
-        """The previous action (A,) in [-1, 1]; set it if another action was sent to the robot."""
+        """The previous action (A,) in [-1, 1].
+
+        Set it if the robot got another action than the policy has returned.
+        """
         return self.policy.previous_action
 
     @previous_action.setter
@@ -371,5 +374,5 @@ class WrappingPolicy(Policy):
 
     @property
     def recovery_count(self) -> int:
-        """The number of times since the last reset that random actions began to free the robot."""
+        """How often since the last reset random actions were started to free the robot."""
         return self.policy.recovery_count

@@ -252,7 +252,7 @@ class _NeuronWriter:
             self._add_reset_on_jump_nodes()
         outputs = self._add_stacked_neuron_nodes() if sizes.stack else self._add_lstm_nodes()
         if sizes.memory:
-            self._add_memory_and_expectation_nodes()
+            self._add_nodes_of_memory_and_expected_readings()
         attention = self._add_attention_nodes(outputs)
         message, total_attention = self._add_message_sum_nodes(attention)
         x = message
@@ -362,7 +362,7 @@ class _NeuronWriter:
         self._set_next_state("cell", cells)
         return outputs
 
-    def _add_memory_and_expectation_nodes(self) -> None:
+    def _add_nodes_of_memory_and_expected_readings(self) -> None:
         """Add the nodes that advance the head's memory and compute the readings that it expects."""
         g, array, n, units = self._g, self._array, self._sizes.queries - 1, self._sizes.memory
         before = self._add_recurrent_state("memory", (1, units))
@@ -402,11 +402,13 @@ class _NeuronWriter:
             return g("Tanh", scores)
         if sizes.prediction_attention:
             none = np.zeros((self._count, 1))
-            scores = g("Add", scores, g("Concat", self._add_evidence_nodes(), none, axis=1))
+            scores = g(
+                "Add", scores, g("Concat", self._add_identity_evidence_nodes(), none, axis=1)
+            )
         shares = g("Softmax", scores, axis=1)
         return g("Mul", shares, shares) if sizes.memory else shares
 
-    def _add_evidence_nodes(self) -> str:
+    def _add_identity_evidence_nodes(self) -> str:
         """Add the nodes that compute which channel's signal each reading is likely to be.
 
         Each of the n queries stands for one channel of the model. The evidence for a reading and a

@@ -138,7 +138,7 @@ class Layout:
         return any(term.kind != "channels" for term in self.terms)
 
     @property
-    def width(self) -> int:
+    def input_count(self) -> int:
         """The number of inputs that the terms fill in all ticks of the history together."""
         return self.history.length * sum(term.width for term in self.terms)
 
@@ -210,11 +210,11 @@ def read_layout(network: NetworkInterface, yaml_file: str | None) -> Layout:
     _check_unique_channels(layout, where)
     if layout.step_s is None and any(one.kind == PHASE for one in terms):
         raise WiringError(str(yaml_file), "", MissingItem("'step_s'"), "step_s, for term: phase")
-    if layout.width != network.inputs:
+    if layout.input_count != network.inputs:
         parts = " + ".join(f"{one.width} {_describe_term(one)}" for one in terms)
         ticks = f", times {history.length} ticks of history" if history.length > 1 else ""
         raise ValueError(
-            f"{network.inputs} inputs, but {where} describes {layout.width}: {parts}{ticks}"
+            f"{network.inputs} inputs, but {where} describes {layout.input_count}: {parts}{ticks}"
         )
     return layout
 
