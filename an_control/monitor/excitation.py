@@ -160,8 +160,9 @@ def _parse_excitation(content: bytes) -> Excitation:
     """Return the excitation in the content of a file.
 
     Raises:
-        ValueError: The content holds no valid excitation; KeyError and TypeError are raised for
-            other faults of the header.
+        ValueError: The content holds no valid excitation.
+        KeyError: The header lacks a key.
+        TypeError: A value in the header has a wrong type.
     """
     length = int.from_bytes(content[:8], "little")
     if not 2 <= length <= len(content) - 8:
@@ -311,8 +312,8 @@ class ResponseMatcher:
                 channel's mean.
 
         Returns:
-            (slots, channels) the costs, which are negative log-likelihoods in nats, less a
-            constant.
+            (slots, channels) the costs, which are negative log-likelihoods in nats, up to a
+                constant.
         """
         away = features[None] - self._means[:, None]  # (N, slots, D)
         away = np.where(np.isnan(away), 0.0, away)

@@ -92,7 +92,7 @@ class ExcitingPolicy(WrappingPolicy):
 
     @property
     def _is_motion_often_interrupted(self) -> bool:
-        """Whether the motion is interrupted so often that it may never come to its end."""
+        """Whether other commands interrupt the motion so often that it may never be completed."""
         return self._interruptions > self._settings.interruptions
 
     def _restart_motion(self) -> None:

@@ -212,7 +212,7 @@ class IdentityMonitor:
     def _process_complete_tick(
         self, tick: MonitorTick, assignment: Assignment
     ) -> tuple[Assignment, PolicyInput]:
-        """Process a tick in which no slots are missing, or only for a few ticks so far.
+        """Process a tick without missing slots, or with slots missing only for a few ticks so far.
 
         Args:
             tick: The readings and the action before them.

@@ -292,8 +292,8 @@ class PartialSearch:
         """Return the cost (slots, channels) of each input slot as each channel, in nats.
 
         It is the sum of three costs: those of the identity classifier, those that were known when
-        the search started, and those against the return of channels that were missing before the
-        last move.
+        the search started, and a penalty for assigning a slot with a reading to a channel that was
+        missing before the last move.
 
         Args:
             has_reading: (N,) True for input slots with a reading.

@@ -314,7 +314,7 @@ def advance_memory_and_expect_readings(memory, previous_action, memory_rows, exp
 
 @njit(inline="always", error_model="numpy")
 def correct_expected_readings(memory, units, sums, total_attention, expected, outlier_weight):
-    """Correct the memory's expected readings by those of this tick; store them in `memory`.
+    """Correct the memory's expected readings by this tick's readings; store them in `memory`.
 
     Args:
         memory: (2n + H,) the memory's state: the n queries' weights of the previous tick (m in
@@ -375,8 +375,8 @@ def apply_softmax(scores):
     """Replace scores (rows, queries) by their softmax, row by row, in place.
 
     Each step is done for all rows before the next step, because otherwise each operation would wait
-    for the previous one in its row. Sums and maxima are first computed for every eighth query, in
-    eight parts side by side, because the compiler does not reorder them itself.
+    for the previous one in its row. Sums and maxima over the queries are computed in eight parts
+    side by side, each for every eighth query, because the compiler does not reorder them itself.
     """
     rows, queries = scores.shape
     part, scale = np.empty(VECTOR, F32), np.empty(rows, F32)
@@ -564,11 +564,11 @@ class NumbaEngine(PolicyEngine):
 
 @njit(inline="always", error_model="numpy")
 def _compute_weights_of_neuron_inputs(options, previous_action, gate_rows):
-    """Return the neurons' input weights (1 + F, U) under the previous action.
+    """Return the neurons' input weights (1 + F, U), which depend on the previous action.
 
     The first row is the sum of the bias and of the weighted previous action, which is the same for
     all neurons. The other rows are the weights of the F inputs that each neuron gets from its
-    channel.
+    channel. U is the number of sums in a neuron: four for each LSTM unit, one for any other unit.
 
     Args:
         options: The options of the policy.

@@ -460,11 +460,11 @@ class _NeuronWriter:
     def _add_expectation_correction_nodes(
         self, weighted_readings: str, total_attention: str
     ) -> str:
-        """Add the nodes that correct the expected readings by those of this tick.
+        """Add the nodes that correct the memory's expected readings by this tick's readings.
 
         Args:
-            weighted_readings: The name of the attention-weighted sums of readings.
-            total_attention: The name of the sums of attention.
+            weighted_readings: The name of the sums, over channels, of attention times reading.
+            total_attention: The name of the sums, over channels, of attention.
 
         Returns:
             The name of the head's input: the corrected readings, then the units of the memory.

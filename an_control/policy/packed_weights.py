@@ -25,7 +25,7 @@ finite."""
 
 
 def copy_to_aligned_array(array: np.ndarray, dtype: Any) -> np.ndarray:
-    """Return a C-ordered copy of an array that starts at a processor's cache line.
+    """Return a C-ordered copy of an array, which starts at the beginning of a cache line.
 
     Because of this, no vector load crosses two cache lines.
 
@@ -209,6 +209,8 @@ def _convert_to_float64(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarra
 
 def _halve_and_reorder_gates(rows: np.ndarray, axes_per_policy: int) -> np.ndarray:
     """Return an LSTM's weights with the logistic gates halved and put before the candidate.
+
+    With halved sums, a logistic gate can be computed as (tanh + 1) / 2.
 
     Args:
         rows: The weights, with 4d rows in the order input, forget, candidate, output.

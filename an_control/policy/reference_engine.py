@@ -331,10 +331,10 @@ class ReferenceEngine(PolicyEngine):
         return np.asarray(evidence)
 
     def _correct_expected_readings_and_get_head_input(self) -> np.ndarray:
-        """Correct the expected readings by those of this tick; return the head's input (n + H,).
+        """Correct the expected readings by this tick's readings; return the head's input (n + H,).
 
-        The input is the corrected readings, then the units of the memory. The corrected readings
-        are also stored for the next tick.
+        The input is the n corrected readings, then the H units of the memory. The corrected
+        readings are also stored for the next tick.
         """
         total, mass = self._message.reshape(2, -1)
         mass = mass + 1.0

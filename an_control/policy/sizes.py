@@ -874,7 +874,7 @@ OPTIONAL: Mapping[str, Any] = {"imputation": 0, "validation": None}
 class MonitorValidation:
     """The measured behaviour of a monitor in episodes that it was not trained on.
 
-    A monitor detects moves: sensor signals that arrive on other channels than they are wired to.
+    A monitor detects moves: sensor signals that arrive at other input slots than before.
 
     Attributes:
         max_excess: The largest excess at which readings count as explained. The excess is how far

@@ -107,9 +107,9 @@ class VisionNeuron(PreviousAction, Policy):
 
     @property
     def patch_values(self) -> np.ndarray:
-        """The value vectors (N, m) of the last step's patches, which attention sums.
+        """The value vectors (N, m) of the last step's patches.
 
-        There is a row for each patch, in `channel_order`, and a column for each of the m entries of
-        a row of the attention message.
+        The attention message consists of their sums, weighted by attention. There is a row for each
+        patch, in `channel_order`, and a column for each of the m entries of a row of the message.
         """
         return self._attend.patch_values[: len(self._ids)]
