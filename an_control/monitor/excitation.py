@@ -313,7 +313,7 @@ class ResponseMatcher:
 
         Returns:
             (slots, channels) the costs, which are negative log-likelihoods in nats, up to a
-                constant.
+            constant.
         """
         away = features[None] - self._means[:, None]  # (N, slots, D)
         away = np.where(np.isnan(away), 0.0, away)

@@ -65,7 +65,7 @@ class Imputation:
         self._since.clear()
 
     def exclude_last_tick_from_comparison(self) -> None:
-        """Remove the last readings, which are unreliable, so that the next tick is not compared."""
+        """Remove the last tick's readings, which are unreliable; the next tick is not compared."""
         self.readings = None
 
     def forget_signals(self) -> None:
@@ -113,7 +113,7 @@ class Imputation:
         )
 
         def compute_low_quantile_of_excess_costs() -> float:
-            """Return a low quantile, over channels with readings, of the costs above usual ones."""
+            """Return a low quantile of the excess costs of the channels with readings, in nats."""
             above = self._costs.compute_excess_costs_by_channel(
                 signals - before, signals, prediction
             )

@@ -481,8 +481,8 @@ class IdentityMonitor:
         """Update the estimate of the sensor noise; return the assignment to use from now on.
 
         Usually this is the given assignment. But if noise has just set in, a rewiring that was
-        detected lately may have been only the noise. Then it is the last settled assignment (the
-        last one that stayed for long enough to count as right), marked as lost.
+        detected shortly before may have been only the noise. The result is then the last settled
+        assignment (the last one that stayed for long enough to count as right), marked as lost.
 
         Args:
             assignment: Which input slot feeds which channel, as estimated so far.
@@ -553,10 +553,10 @@ class IdentityMonitor:
     ) -> bool:
         """Return whether a sensor is newly found to be stuck.
 
-        A sensor is stuck if its reading stays the same while its channel should change. Which
-        channel this is, is judged by the last settled assignment (the last one that stayed for long
-        enough to count as right). Only if the present assignment explains the changing readings
-        much better, it is judged by the present one.
+        A sensor is stuck if its reading stays the same while its channel should change. Its channel
+        follows from the last settled assignment (the last one that stayed for long enough to count
+        as right). If the present assignment explains the changing readings much better, it is used
+        instead.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).

@@ -157,9 +157,8 @@ class RecoveringPolicy(WrappingPolicy):
     def previous_action(self) -> np.ndarray:
         """The previous action (A,) in [-1, 1].
 
-        Set it if the robot got another action than the policy has returned.
-        If the action that is set differs much from the one that `step_array` returned, the estimate
-        of whether the robot stands still starts again.
+        Set it if the robot got another action than the policy has returned. If the two differ much,
+        the estimate of whether the robot stands still starts again.
         """
         return self.policy.previous_action
 

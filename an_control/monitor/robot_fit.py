@@ -74,7 +74,7 @@ class RobotFit:
 
     @property
     def min_correction_gain(self) -> float:
-        """Nats by which another assignment must be better to correct the present one.
+        """How many nats better another assignment must be to correct the present one.
 
         A correction replaces an assignment without a detected move of signals.
         """
@@ -82,12 +82,12 @@ class RobotFit:
 
     @property
     def min_gain_while_lost(self) -> float:
-        """Nats by which another assignment must be better to be tried while the monitor is lost."""
+        """How many nats better an assignment must be to be tried while the monitor is lost."""
         return self._settings.min_gain if self.limits is None else self.limits.min_gain
 
     @property
     def min_replacement_gain(self) -> float:
-        """Nats by which another assignment must be better to replace the present one at once."""
+        """How many nats better another assignment must be to replace the present one."""
         if self.limits is None:
             return self._settings.min_gain
         return self.limits.min_gain * (1.0 if self._seen else self._settings.caution)

@@ -412,7 +412,7 @@ class _NeuronWriter:
         """Add the nodes that compute which channel's signal each reading is likely to be.
 
         Each of the n queries stands for one channel of the model. The evidence for a reading and a
-        query grows with each tick in which the reading is near to what was expected of the query's
+        query grows with each tick in which the reading is near to the one expected of the query's
         channel, and fades slowly.
 
         Returns:
