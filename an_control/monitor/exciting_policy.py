@@ -84,7 +84,7 @@ class ExcitingPolicy(WrappingPolicy):
         monitor = self.policy.monitor
         lost = monitor.is_assignment_lost and self._ticks > self._settings.lost_ticks
         if self.order_known and not lost:
-            self.policy.start_with_assumed_slots(monitor.slots)
+            self.policy.start_with_assumed_slots(monitor.slot_by_channel)
         else:
             self.order_known = False
             self.policy.reset()

@@ -142,7 +142,7 @@ class ForwardModel:
         """The bounds from the model's validation; None if it was not validated."""
         if measured is not None:
             self.limits = FitLimits(measured.max_excess, measured.min_gain, measured.slow)
-        self._predict_tick = kernels.predict_next_readings if kernels.COMPILES else None
+        self._predict_tick = kernels.predict_next_changes if kernels.COMPILES else None
         self._weights, self._biases = zip(*self._forward, strict=True)
         self.predict(np.zeros((1, len(self.channels)), F32), np.zeros((1, self.actions), F32))
 
@@ -165,10 +165,10 @@ class ForwardModel:
         if self._predict_tick is not None and readings.shape == (1, len(self.channels)):
             tick = self._predict_tick(x[0], self._weights, self._biases, self._usual_change)
             return Prediction(*tick)
-        return self._predict_by_numpy(x)
+        return self._predict_next_changes_by_numpy(x)
 
     @one_blas_thread
-    def _predict_by_numpy(self, x: np.ndarray) -> Prediction:
+    def _predict_next_changes_by_numpy(self, x: np.ndarray) -> Prediction:
         """Predict how the readings change until the next tick, by numpy, for any number of rows.
 
         Args:

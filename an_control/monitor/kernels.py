@@ -16,7 +16,7 @@ __all__ = [
     "COMPILES",
     "add_tick_costs_to_matrix",
     "compute_mean_change_and_store_readings",
-    "predict_next_readings",
+    "predict_next_changes",
     "solve_assignment",
 ]
 
@@ -131,7 +131,7 @@ def solve_assignment(costs):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def predict_next_readings(inputs, weights, biases, usual_change):
+def predict_next_changes(inputs, weights, biases, usual_change):
     """Predict how the readings change until the next tick, by the forward model's network.
 
     Args:

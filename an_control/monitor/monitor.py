@@ -630,14 +630,14 @@ class IdentityMonitor:
         return assignment, left[assignment.outputs]
 
     @property
-    def slots(self) -> np.ndarray:
+    def slot_by_channel(self) -> np.ndarray:
         """The estimated input slot (N,) of each channel; while lost, the last known one."""
         return self._known if self.is_assignment_lost else self.assignment.slots
 
     @property
     def channel_by_moved_slot(self) -> dict[str, str]:
         """The id of the channel that each moved input slot feeds now, by the slot's id."""
-        slots = self.slots
+        slots = self.slot_by_channel
         if slots is not self._shown[0]:
             names, pairs = self.channels, sorted(zip(slots.tolist(), self.channels, strict=True))
             self._shown = slots, {names[s]: name for s, name in pairs if names[s] != name}

@@ -526,7 +526,7 @@ class NumbaEngine(PolicyEngine):
             previous_action: (A,) the previous action.
         """
         gate_rows, *_, options = self._weights
-        _advance_neurons_without_action(
+        _unpack_options_and_advance_neurons(
             values, neurons, previous_action, self._state, gate_rows, options
         )
 
@@ -723,7 +723,7 @@ def _increase_evidence_for_queries(state, neurons, first_evidence_index, queries
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _advance_neurons_without_action(
+def _unpack_options_and_advance_neurons(
     values, neurons, previous_action, state, gate_rows, options_tuple
 ):
     """Advance neurons by one tick without computing an action, in place.

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from an_control.policy.onnx_layout import (
     Layout,
     NetworkInterface,
-    name_yaml_file,
+    get_yaml_name,
     read_layout,
     read_state_observation_and_action_names,
 )
@@ -109,7 +109,7 @@ def read_onnx(path: Path) -> ForeignNetwork:
         content = model.SerializeToString()
     if len(content) > MAX_FILE_BYTES:
         raise ValueError(f"larger than {MAX_FILE_BYTES} bytes with its {external} tensors outside")
-    yaml_file = Path(name_yaml_file(str(path)))
+    yaml_file = Path(get_yaml_name(str(path)))
     beside = str(yaml_file) if yaml_file.exists() else None
     observation, action, states = _find_observation_action_and_states(model.graph, beside)
     network = NetworkInterface(str(path.name), observation.size, action.size, _read_metadata(model))

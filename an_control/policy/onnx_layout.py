@@ -374,7 +374,7 @@ def _resolve_actuators(
     if not names:
         raise ValueError(
             f"names no actuators: its metadata has no joint_names; list the {network.actions}"
-            f" actuators in {name_yaml_file(network.file)}"
+            f" actuators in {get_yaml_name(network.file)}"
         )
     if len(names) != network.actions or len(set(names)) != len(names):
         where = "its joint_names" if entry is None else f"{entry.file}: {entry.key}"
@@ -421,7 +421,7 @@ def _resolve_action_limit_scale_and_offset(
     if scale:
         raise ValueError(
             "its actions are scaled (action_scale), so they may be larger than 1; say in"
-            f" {name_yaml_file(network.file)} which is the largest, as in  action: {{limit: 5.0}}"
+            f" {get_yaml_name(network.file)} which is the largest, as in  action: {{limit: 5.0}}"
         )
     return 1.0, scale, offset
 
@@ -533,7 +533,7 @@ def _make_terms_from_metadata(
     if not names:
         raise ValueError(
             f"does not say what its {network.inputs} inputs are: its metadata has no"
-            f" observation_names; list them in {name_yaml_file(network.file)} under observation"
+            f" observation_names; list them in {get_yaml_name(network.file)} under observation"
         )
     known = {one: _make_term_by_name(one, network, joints) for one in names}
     rest = width - sum(term.width for one in names if (term := known[one]) is not None)
@@ -544,7 +544,7 @@ def _make_terms_from_metadata(
             raise ValueError(
                 f"{width} inputs, but the widths of its observations {', '.join(unknown[:5])} are"
                 f" not known ({rest} inputs are left for these {len(unknown)}); list all terms in"
-                f" {name_yaml_file(network.file)} under observation"
+                f" {get_yaml_name(network.file)} under observation"
             )
         each = rest
     terms = []
@@ -643,7 +643,7 @@ def _parse_safetensors_file_name(entry: Entry | None) -> str:
     return name
 
 
-def name_yaml_file(onnx_file: str) -> str:
+def get_yaml_name(onnx_file: str) -> str:
     """Return the name of the YAML file that describes an ONNX file.
 
     Args:

@@ -166,23 +166,27 @@ class Recurrence:
         weight = self._weight
         return apply_layer_norm(x, weight[f"{name}_norm.weight"], weight[f"{name}_norm.bias"])
 
-    def add_residual(self, name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return the output y of a submodule added to the submodule's input x.
+    def add_residual(
+        self, name: str, submodule_input: np.ndarray, submodule_output: np.ndarray
+    ) -> np.ndarray:
+        """Return the output of a submodule added to the submodule's input.
 
-        For ``gtrxl`` it is the GRU gate g(x, y) instead of x + y.
+        For ``gtrxl`` the two are not added, but combined by the GRU gate g(input, output).
 
         Args:
             name: The prefix of the names of the gate's arrays.
-            x: (U,) the input of the submodule.
-            y: (U,) the output of the submodule.
+            submodule_input: (U,) the input of the submodule.
+            submodule_output: (U,) the output of the submodule.
         """
         if self._sizes.kind == "trxl-i":
-            return x + y
-        units = len(x)
+            return submodule_input + submodule_output
+        units = len(submodule_input)
         hidden = self._weight[f"{name}_gate.hidden"]
-        y_reset, y_update, y_new = (self._weight[f"{name}_gate.input"] @ y).reshape(3, -1)
-        x_reset, x_update = (hidden[: 2 * units] @ x).reshape(2, -1)
+        y_reset, y_update, y_new = (self._weight[f"{name}_gate.input"] @ submodule_output).reshape(
+            3, -1
+        )
+        x_reset, x_update = (hidden[: 2 * units] @ submodule_input).reshape(2, -1)
         reset = compute_logistic(y_reset + x_reset)
         update = compute_logistic(y_update + x_update - self._weight[f"{name}_gate.bias"])
-        new = np.tanh(y_new + hidden[2 * units :] @ (reset * x))
-        return np.asarray((1.0 - update) * x + update * new)
+        new = np.tanh(y_new + hidden[2 * units :] @ (reset * submodule_input))
+        return np.asarray((1.0 - update) * submodule_input + update * new)

@@ -251,7 +251,7 @@ def _iterate_assignments(
     for tick in range(len(actions)):
         before = actions[tick - 1] if tick else np.zeros_like(actions[0])
         monitor.step(readings[tick].astype(np.float32), before.astype(np.float32))
-        yield monitor.slots
+        yield monitor.slot_by_channel
 
 
 def measure_fit_limits(
