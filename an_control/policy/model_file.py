@@ -333,7 +333,7 @@ def _read_model_without_arrays(file: FileIO | BytesIO, size: int) -> tuple[Model
 
 
 def _extract_project_header(tensors: Any) -> dict[str, Any]:
-    """Remove the metadata from a safetensors header; return this project's header in it.
+    """Remove the metadata from a safetensors header; return the project's header that they hold.
 
     Args:
         tensors: The safetensors header as parsed JSON; changed.

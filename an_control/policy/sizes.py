@@ -80,7 +80,10 @@ class AttentionPartSizes(Protocol):
 
     @property
     def inducing(self) -> int:
-        """The number of inducing points, by way of which channels attend in an ISAB encoder."""
+        """The number of inducing points of an ISAB encoder; 0 for other encoders.
+
+        By way of these learned points, the channels attend to each other.
+        """
 
     @property
     def heads(self) -> int:
@@ -693,9 +696,9 @@ class ConvolutionSizes(VisionSizes):
 
     The head has two convolutions to `filters` planes (windows of 4 x 4 pixels at a step of 2, then
     of 3 x 3), a layer of `hidden` units, and a layer that scores A actions. If `choice` is True,
-    the action is 1 for the one with the best score and 0 for the others, and in an episode's first
-    tick the previous action is the one with the index `first_action`. If `choice` is False, the
-    action is the tanh of the scores, and the first previous action is zero.
+    the action is 1 at the index of the best score and 0 elsewhere, and the previous action in an
+    episode's first tick is 1 at the index `first_action`. If `choice` is False, the action is the
+    tanh of the scores, and the first previous action is zero.
 
     Between the two layers there may be `memory` GRU units (0: none, as in the paper), which
     remember what no patch shows. Their inputs are the `hidden` units and the previous action. The

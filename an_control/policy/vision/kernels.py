@@ -25,7 +25,8 @@ def exponentiate_scores(
     """Replace attention scores by their exponentials, in place.
 
     Each row's largest score is subtracted first. The exponentials are rounded to multiples of a
-    power of two, so that sums of their products are exact. They are the numerators of a softmax.
+    power of two, so that the sums of their products with the patches' values are exact. They
+    are the numerators of a softmax.
 
     Args:
         scores: (rows, N) the scores; overwritten by the rounded exponentials.
