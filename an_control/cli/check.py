@@ -25,7 +25,7 @@ from an_control.control.model_wiring_check import (
     join_names,
 )
 from an_control.load import explain_disabled_monitor, resolve_monitor_setting
-from an_control.monitor.forward_model import get_training_ranges
+from an_control.monitor.forward_model import get_channel_ranges_in_training
 from an_control.policy import Model, OrderedSizes, read_model
 from an_control.system.files import read_regular_file, write_file
 from an_control.wiring import (
@@ -222,7 +222,7 @@ class CheckCommand:
             moved: Whether the actuators were moved one at a time.
             findings: Receives the lists and notes.
         """
-        ranged = model is not None and bool(get_training_ranges(model))
+        ranged = model is not None and bool(get_channel_ranges_in_training(model))
         parts = [
             ("names and rate of the model", model is not None, "--model"),
             ("types, rates and ages of the messages", listened is not None, "--live or --bag"),
@@ -589,7 +589,7 @@ def _add_channel_rows(
         findings: Receives the rows, and problems with the readings.
     """
     trained = () if model is None else model.task.channels
-    ranges = {} if model is None else get_training_ranges(model)
+    ranges = {} if model is None else get_channel_ranges_in_training(model)
     seen = {} if heard is None else heard.ranges
     configs = {one.id: one for one in wiring.channels}
     ids = dict.fromkeys([*configs, *(() if wiring.images else table.ids), *seen])

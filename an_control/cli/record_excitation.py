@@ -14,7 +14,7 @@ from an_control.learning.runs.progress import RunProgress
 from an_control.monitor.excitation import ResponseMatcher, write_excitation
 from an_control.policy import read_model
 from an_control.policy.onnx_file import SUFFIX, is_onnx
-from an_control.policy.onnx_layout import make_yaml_name
+from an_control.policy.onnx_layout import get_yaml_name
 from an_control.system.files import WriteError
 
 
@@ -60,7 +60,7 @@ class RecordExcitationCommand(ExcitationOptions):
             raise InputError(f"--out {error}") from error
         for alike in ResponseMatcher(excitation).list_indistinguishable_groups():
             print(f"not told apart, which the monitor must do later: {', '.join(alike)}")
-        beside = Path(make_yaml_name(str(self.model))).name
+        beside = Path(get_yaml_name(str(self.model))).name
         print(f"{out}: name it in {beside}: excitation: {out.name}")
         return 0
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
-from an_control.monitor.forward_model import get_training_ranges
+from an_control.monitor.forward_model import get_channel_ranges_in_training
 from an_control.policy import Model
 from an_control.wiring import ActuatorConfig, ChannelConfig
 
@@ -83,7 +83,7 @@ def match_channels_with_fields(heard_fields: Sequence[HeardField], model: Model)
         heard_fields: The fields of received messages, with the channels drafted for them.
         model: The model; it must name its channels.
     """
-    ids, ranges = list(model.task.channels), get_training_ranges(model)
+    ids, ranges = list(model.task.channels), get_channel_ranges_in_training(model)
     scores = {
         (id_, place): _compute_field_similarity(id_, one, ranges.get(id_))
         for id_ in ids

@@ -17,7 +17,7 @@ import numpy as np
 
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
 from an_control.learning.command_line import format_flag
-from an_control.monitor.excitation import MIN_TICKS, Excitation, make_exciting_motion
+from an_control.monitor.excitation import MIN_TICKS, Excitation, make_exciting_actions
 from an_control.policy import Model
 from an_control.policy.task import Task
 
@@ -129,7 +129,7 @@ def record_excitation(
         step_s = model.task.step_s or get_step_length_s(env)
         assert options.amplitude is not None
         seconds = SECONDS if options.seconds is None else options.seconds
-        motion = make_exciting_motion(model.sizes.actions, step_s, options.amplitude, seconds)
+        motion = make_exciting_actions(model.sizes.actions, step_s, options.amplitude, seconds)
         runs = _play_motion_repeatedly(env, motion, robots, options, report)
     return Excitation(model.task.channels, model.task.actuators, step_s, motion, runs)
 

@@ -11,18 +11,17 @@ import numpy as np
 
 
 class Assignment(NamedTuple):
-    """An estimate of which input slot feeds which channel; immutable.
+    """An immutable estimate of which input slot feeds which channel.
 
     A slot is a position at which a sensor's readings arrive, a channel is a named input of the
     model; there are N of each. The estimate itself is `slots`. The field `outputs` says which
-    slot's signal the policy gets under each channel id.
+    slot's signal the policy gets under each channel id. It has two modes.
 
-    At first `outputs` is pinned: under each channel id the policy gets the signal that first
-    arrived at the slot of this id. It gets that signal even if the signal belongs to another
-    channel, and it still gets it after the signal has moved to another slot. Once a rewiring is
-    detected while the assignment is known, `outputs` is unpinned: the policy gets each signal under
-    the id of the channel that the signal belongs to, and its neuron states are renamed accordingly.
-    A permutation-invariant policy acts alike in both cases.
+    At first `outputs` is pinned: each channel id keeps the sensor that was first wired to it, even
+    if that sensor belongs to another channel or its signal has moved to another slot. Once a
+    rewiring is detected while the assignment is known, `outputs` is unpinned: the policy gets each
+    signal under the id of the channel that the signal belongs to, and its neuron states are renamed
+    accordingly. A permutation-invariant policy acts alike in both modes.
     """
 
     slots: np.ndarray
@@ -44,13 +43,13 @@ class Assignment(NamedTuple):
     changed although no signal moved."""
 
     @classmethod
-    def make_nominal(cls, count: int) -> Assignment:
+    def make_nominal(cls, channel_count: int) -> Assignment:
         """Return the assignment in which input slot i feeds channel i.
 
         Args:
-            count: The number of slots and of channels.
+            channel_count: The number of slots and of channels.
         """
-        slots = np.arange(count)
+        slots = np.arange(channel_count)
         return cls(slots, slots, slots, slots)
 
     @property
@@ -58,10 +57,11 @@ class Assignment(NamedTuple):
         """Index (N,) of the channel that each input slot feeds."""
         return np.argsort(self.slots)
 
-    def without_last_tick_events(self) -> Assignment:
-        """Return a copy for the next tick, without what describes only the last tick.
+    def copy_without_tick_events(self) -> Assignment:
+        """Return a copy for the next tick, without the marks of what happened in the last tick.
 
-        In the copy `detected` is False and `renames` is None. Everything else is unchanged.
+        In the copy `detected` is False (no rewiring is detected) and `renames` is None (no channel
+        id changes). Everything else is unchanged.
         """
         if not self.detected and self.renames is None:
             return self
@@ -70,8 +70,9 @@ class Assignment(NamedTuple):
     def copy_marked_as_lost(self) -> Assignment:
         """Return a copy that is marked as lost, which means that it is not known to be right.
 
-        `slots` and `outputs` are unchanged. The outputs (which slot's signal the policy gets under
-        each channel id) become pinned: they follow `slots` again only after a detected rewiring.
+        `slots` and `outputs` keep their values. From then on, `outputs` (which slot's signal the
+        policy gets under each channel id) follows changes of `slots` only after a detected
+        rewiring.
         """
         if self.lost and self.pinned and self.renames is None and self.previous is self.slots:
             return self
@@ -80,7 +81,7 @@ class Assignment(NamedTuple):
             previous=slots, previous_outputs=slots, pinned=True, lost=True, renames=None
         )
 
-    def with_unpinned_outputs(self) -> Assignment:
+    def copy_with_unpinned_outputs(self) -> Assignment:
         """Return a copy in which the policy gets each signal under the signal's own channel id.
 
         From then on, the policy's inputs (`outputs`) follow every change of `slots` at once.
@@ -89,7 +90,7 @@ class Assignment(NamedTuple):
             return self
         return self._replace(pinned=False, renames=(self.outputs, self.slots))
 
-    def with_slots(self, slots: np.ndarray) -> Assignment:
+    def copy_with_slots(self, slots: np.ndarray) -> Assignment:
         """Return a copy in which other input slots feed the channels.
 
         Args:
@@ -97,11 +98,12 @@ class Assignment(NamedTuple):
         """
         return self if slots is self.slots else self._replace(slots=slots)
 
-    def with_outputs_updated_from_slots(self, verifying_move: bool) -> Assignment:
+    def copy_with_outputs_updated_from_slots(self, verifying_move: bool) -> Assignment:
         """Return a copy in which the policy's inputs (`outputs`) are updated from `slots`.
 
         Unpinned outputs become equal to `slots`. Pinned outputs change only while a move is being
-        verified: each channel id then follows its signal to the signal's new slot.
+        verified: under each channel id the policy then gets the signal as before, from the slot to
+        which the signal has moved.
 
         Args:
             verifying_move: Whether a detected move of signals is still being verified.

@@ -33,7 +33,7 @@ class TimeBudget:
         """Reset the budget for a new tick.
 
         Args:
-            model_fits: Whether the forward model describes the connected robot; otherwise the
+            model_fits: Whether the forward model describes the connected robot. If it does not, the
                 budget is smaller.
         """
         share = self._settings.share if model_fits else self._settings.unfit_share
@@ -41,21 +41,21 @@ class TimeBudget:
         self.spent_s = 0.0
         """The estimated seconds that this tick's search has taken so far."""
 
-    def count_affordable_comparisons(self, rows_per_comparison: float) -> int:
+    def count_affordable_comparisons(self, evaluations_per_comparison: float) -> int:
         """Return how many comparisons of assignments still fit into this tick's budget.
 
         Args:
-            rows_per_comparison: The work of one comparison in rows. A row is the evaluation of one
-                tick's readings under one assignment.
+            evaluations_per_comparison: The work of one comparison. One evaluation computes the
+                costs of one tick's readings under one assignment.
         """
         left_s = self._tick_s - self.spent_s - self._settings.call_s
-        return max(0, int(left_s / (rows_per_comparison * self._row_s)))
+        return max(0, int(left_s / (evaluations_per_comparison * self._row_s)))
 
-    def subtract_time_for_rows(self, rows: float) -> None:
+    def subtract_time_of_evaluations(self, evaluation_count: float) -> None:
         """Subtract the estimated time of a part of the search from this tick's budget.
 
         Args:
-            rows: The work in rows. A row is the evaluation of one tick's readings under one
-                assignment.
+            evaluation_count: The work of this part. One evaluation computes the costs of one tick's
+                readings under one assignment.
         """
-        self.spent_s += self._settings.call_s + rows * self._row_s
+        self.spent_s += self._settings.call_s + evaluation_count * self._row_s

@@ -40,7 +40,9 @@ class Costs:
         self.noise_sd = 0.0
         self.solve_assignment = kernels.solve_assignment
         """A function that returns the assignment of least cost, see `kernels.solve_assignment`."""
-        self._add_costs = kernels.add_costs if kernels.COMPILES else self.add_tick_costs_uncompiled
+        self._add_costs = (
+            kernels.add_tick_costs_to_matrix if kernels.COMPILES else self.add_tick_costs_uncompiled
+        )
         self._compile_kernels(forward)
 
     @property
@@ -85,15 +87,15 @@ class Costs:
     ) -> None:
         """Add the costs of T ticks to a cost matrix, in place.
 
-        A channel with real values is judged by the difference of `observed` and `expected`, a
-        binary channel by `readings`.
+        For a channel with real values the cost follows from the difference between `observed` and
+        `expected`, for a binary channel from `readings`.
 
         Args:
             costs: (slots, channels) the costs in nats so far; changed.
             observed: (T, slots) either the readings or their changes from tick to tick, whichever
                 `expected` predicts; NaN where missing.
             expected: (T, channels) the expected values of `observed`.
-            readings: (T, slots) the readings, in both cases.
+            readings: (T, slots) the readings themselves, even if `observed` holds their changes.
             prediction: The forward model's prediction (T, channels). Only its scale of the errors
                 and its probabilities of binary channels are used.
         """
@@ -112,7 +114,8 @@ class Costs:
     ) -> None:
         """Add the costs of T ticks to a cost matrix, in place, by numpy instead of compiled code.
 
-        Without numba this is faster than the kernel: 30 us for the Ant, against 1.4 ms.
+        It is used if numba is not installed. For the Ant it then takes 30 us, but the kernel, which
+        would run as plain Python, 1.4 ms.
 
         Args:
             costs: (slots, channels) the costs in nats so far; changed.
@@ -120,7 +123,7 @@ class Costs:
                 `expected` predicts; NaN where missing.
             expected: (T, channels) the expected values of `observed`.
             scale: (T, channels) the scale of the errors.
-            readings: (T, slots) the readings, by which binary channels are compared.
+            readings: (T, slots) the readings, from which the costs of binary channels follow.
             probability: (T, channels) the probability that a binary channel reads 1.
         """
         for t in range(len(observed)):
@@ -134,8 +137,8 @@ class Costs:
     ) -> np.ndarray:
         """Return how badly each channel's reading fits the prediction for that channel, in nats.
 
-        A channel with real values is judged by the reading's change since the tick before, a binary
-        channel by the reading itself.
+        For a channel with real values the cost follows from the reading's change since the tick
+        before, for a binary channel from the reading itself.
 
         Args:
             changes: (..., N) the changes of the readings in the channels' order; NaN where missing.
@@ -148,7 +151,7 @@ class Costs:
             (..., N) the costs, which are negative log-likelihoods of the readings.
         """
         smooth, least = (
-            self._compute_change_costs_with_nan(changes, prediction),
+            self._compute_change_costs_keeping_nan(changes, prediction),
             self._settings.min_probability,
         )
         likely = np.clip(prediction.probability, least, 1.0 - least)
@@ -163,7 +166,7 @@ class Costs:
         )
         return found
 
-    def _compute_change_costs_with_nan(
+    def _compute_change_costs_keeping_nan(
         self, changes: np.ndarray, prediction: Prediction
     ) -> np.ndarray:
         """Return the costs (..., N) of changes in nats, with NaN where a change is missing.
@@ -173,21 +176,24 @@ class Costs:
 
         Args:
             changes: (..., N) the changes of the readings since the tick before; NaN where missing.
-            prediction: The prediction for them, with a shape that broadcasts.
+            prediction: The forward model's prediction of these changes, with a shape that
+                broadcasts with them.
         """
-        scale = add_variance_to_scale(prediction.scale, self._variance)
+        scale = add_variance_to_error_scale(prediction.scale, self._variance)
         ratio = np.minimum(np.abs(changes - prediction.change) / scale, self._max_ratio)
         costs: np.ndarray = 2.0 * np.log1p(ratio * ratio / FREEDOM) + np.log(scale)
         return costs
 
-    def compute_costs_above_usual(
+    def compute_excess_costs_by_channel(
         self, changes: np.ndarray, readings: np.ndarray, prediction: Prediction
     ) -> np.ndarray:
-        """Return how far each channel's cost (N,) in one tick is above its usual cost, in nats.
+        """Return each channel's excess cost (N,) in one tick, in nats.
+
+        It is the cost of the channel's reading (its negative log-likelihood) minus the usual cost.
 
         Args:
-            changes: (N,) the changes of the readings since the tick before.
-            readings: (N,) the readings.
+            changes: (N,) the changes of the readings since the tick before, by channel.
+            readings: (N,) the readings by channel.
             prediction: The prediction (1, N) for this tick.
         """
         found: np.ndarray = (
@@ -203,13 +209,14 @@ class Costs:
 
         Args:
             changes: (..., N) the changes of the readings since the tick before; NaN where missing.
-            prediction: The prediction for them, with a shape that broadcasts.
+            prediction: The forward model's prediction of these changes, with a shape that
+                broadcasts with them.
         """
-        found = self._compute_change_costs_with_nan(changes, prediction)
+        found = self._compute_change_costs_keeping_nan(changes, prediction)
         found[..., np.isnan(changes)] = 0.0
         return found
 
-    def sum_usual_costs(self, prediction: Prediction) -> float:
+    def sum_usual_costs_over_channels(self, prediction: Prediction) -> float:
         """Return the sum of all channels' usual costs (mean negative log-likelihoods) in one tick.
 
         The costs that the estimated sensor noise adds are included.
@@ -220,9 +227,9 @@ class Costs:
         """
         if not self.noise_sd:
             return self._usual_sum
-        return self._usual_sum + float(self.compute_noise_costs(prediction).sum())
+        return self._usual_sum + float(self.compute_costs_added_by_noise(prediction).sum())
 
-    def compute_noise_costs(self, prediction: Prediction) -> np.ndarray:
+    def compute_costs_added_by_noise(self, prediction: Prediction) -> np.ndarray:
         """Return by how many nats the estimated sensor noise raises each channel's usual cost.
 
         Args:
@@ -232,25 +239,26 @@ class Costs:
             (N,) the additional costs, summed over the ticks.
         """
         scale = prediction.scale
-        more: np.ndarray = np.log(add_variance_to_scale(scale, self._variance)) - np.log(
-            add_variance_to_scale(scale, self._floor)
+        more: np.ndarray = np.log(add_variance_to_error_scale(scale, self._variance)) - np.log(
+            add_variance_to_error_scale(scale, self._floor)
         )
         more[:, self._binary] = math.log(self._width / self._settings.binary_scale)
         found: np.ndarray = more.sum(0)
         return found
 
     def compute_usual_costs_by_channel(self, prediction: Prediction) -> np.ndarray:
-        """Return each channel's usual costs (N,), in nats, summed over ticks.
+        """Return each channel's usual costs (N,), in nats, summed over T ticks.
 
-        The costs that the estimated sensor noise adds are included.
+        A usual cost is the mean negative log-likelihood of a channel's readings if the channel is
+        fed by its own slot. The costs that the estimated sensor noise adds are included.
 
         Args:
             prediction: The prediction (T, N) for these ticks.
         """
         usual: np.ndarray = self._usual * np.float64(len(prediction.scale))
-        return usual + self.compute_noise_costs(prediction) if self.noise_sd else usual
+        return usual + self.compute_costs_added_by_noise(prediction) if self.noise_sd else usual
 
-    def penalise_moves(self, costs: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    def compute_costs_with_move_penalty(self, costs: np.ndarray, slots: np.ndarray) -> np.ndarray:
         """Return a copy of a cost matrix in which every move of a signal costs more.
 
         Each pair of slot and channel in the present assignment keeps its cost; a fixed penalty is
@@ -265,7 +273,7 @@ class Costs:
         return moved
 
 
-def add_variance_to_scale(scale: np.ndarray, variance: np.ndarray) -> np.ndarray:
+def add_variance_to_error_scale(scale: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """Return the scale of the sum of two independent errors.
 
     Args:

@@ -92,15 +92,15 @@ class Evidence:
     def restart_with_initial_costs(
         self, initial_costs: np.ndarray, usual_costs: np.ndarray | None = None
     ) -> None:
-        """Remove all records, and start with costs to which those of later records are added.
+        """Remove all records, and set the initial costs, to which the records' costs are added.
 
-        They are the costs of the readings in the tick in which signals may have moved, or a prior
-        that does not come from readings and favours some assignment.
+        The initial costs are either those of the readings in the tick in which signals may have
+        moved, or a prior, which does not come from readings and favours some assignment.
 
         Args:
-            initial_costs: (slots, channels) these costs in nats.
-            usual_costs: (channels,) the usual costs in such a tick; None for a prior, which stands
-                for zeros.
+            initial_costs: (slots, channels) the initial costs in nats.
+            usual_costs: (channels,) the usual costs of the readings in such a tick; None for a
+                prior, for which they are 0.
         """
         self.clear()
         self.initial_costs, self.identity = initial_costs, None
@@ -143,19 +143,19 @@ class Evidence:
         self.reckoning = self.initial_costs.copy()
         """(slots, channels) the costs in nats by dead reckoning."""
 
-    def drop_initial_costs(self) -> None:
+    def set_initial_costs_to_zero(self) -> None:
         """Set the costs from `restart_with_initial_costs` to 0, so that only the records count."""
         self.initial_costs = np.zeros_like(self.initial_costs)
         self._usual_initial_costs = np.zeros(len(self.initial_costs))
 
     def add_dead_reckoning_costs(self, record: TickRecord) -> None:
-        """Predict a tick from the previous prediction; add its readings' costs to `reckoning`.
+        """Predict a tick from the prediction before it; add its readings' costs to `reckoning`.
 
-        This is dead reckoning: the predictions start with the readings from before the signals
-        moved, and use no later ones.
+        This is dead reckoning: the first prediction starts from the readings before the signals
+        moved, and no prediction uses later readings.
 
         Args:
-            record: The readings of the tick, which are compared with the prediction.
+            record: The tick, whose readings are compared with the prediction.
         """
         ahead = self._forward.compute_expected_readings(self._reckoned, record.action)
         self._reckoned_scale = np.hypot(
@@ -167,7 +167,7 @@ class Evidence:
         self._reckoned = ahead.likeliest
 
     def compute_and_store_identity_costs(self) -> np.ndarray:
-        """Compute and store the identity classifier's costs for the newest records; return them.
+        """Compute the identity classifier's costs for the newest records; store and return them.
 
         The identity classifier is the network that says which channel a single input slot's
         readings are from.
@@ -187,14 +187,14 @@ class Evidence:
         Returns:
             (slots, channels) the cost in nats of each slot as each channel.
         """
-        self._budget.subtract_time_for_rows(self._settings.classifier_rows)
+        self._budget.subtract_time_of_evaluations(self._settings.classifier_rows)
         newest = list(self.records)[-WINDOW:]
         _, actions, change, reads = map(np.array, zip(*newest, strict=True))
         costs = self._forward.compute_identity_costs(reads, change, actions)
         return np.minimum(costs, self._settings.max_identity_cost)
 
     def evaluate_assignment(self, slots: np.ndarray) -> Candidate:
-        """Return an assignment of input slots to channels with its costs over all records.
+        """Compute the costs of an assignment over all records; return both as a candidate.
 
         Args:
             slots: (N,) the input slot that feeds each channel.
@@ -203,8 +203,8 @@ class Evidence:
         shape = self.initial_costs.shape
         count, sums, usual = self._sums.get(key) or (0, np.zeros(shape), np.zeros(shape[1]))
         if count < len(self.records):
-            self._budget.subtract_time_for_rows(len(self.records) - count)
-            before, actions, change, reads = self._stack_records_from(count)
+            self._budget.subtract_time_of_evaluations(len(self.records) - count)
+            before, actions, change, reads = self._stack_record_fields(count)
             prediction = self._forward.predict(before[:, slots], actions)
             self._costs.add_tick_costs(sums, change, prediction.change, reads, prediction)
             usual += self._costs.compute_usual_costs_by_channel(prediction)
@@ -230,8 +230,8 @@ class Evidence:
         first, ticks = int(counts.min()), len(self.records)
         which = np.repeat(np.arange(len(assignments)), ticks - counts)  # the assignment of each row
         tick = np.concatenate([np.arange(count - first, ticks - first) for count in counts])
-        self._budget.subtract_time_for_rows(self._settings.swap_rows * len(which))
-        before, actions, change, reads = self._stack_records_from(first)
+        self._budget.subtract_time_of_evaluations(self._settings.swap_rows * len(which))
+        before, actions, change, reads = self._stack_record_fields(first)
         by_channel = tick[:, None], assignments[which]  # (rows, channels)
         prediction = self._forward.predict(before[by_channel], actions[tick])
         costs = self._costs.compute_channel_costs(change[by_channel], reads[by_channel], prediction)
@@ -244,9 +244,16 @@ class Evidence:
         ].sum(1)
         return found
 
-    def _stack_records_from(self, start: int) -> tuple[np.ndarray, ...]:
-        """Return the records from index `start` on as one array (ticks, ...) for each field."""
-        return tuple(map(np.array, zip(*islice(self.records, start, None), strict=True)))
+    def _stack_record_fields(self, first_index: int) -> tuple[np.ndarray, ...]:
+        """Return the fields of several records, each as one array (ticks, ...).
+
+        Args:
+            first_index: The index of the first record that is used; all later ones are used, too.
+
+        Returns:
+            One array for each field of `TickRecord`, in its order.
+        """
+        return tuple(map(np.array, zip(*islice(self.records, first_index, None), strict=True)))
 
     def add_newest_record_costs(self, costs: np.ndarray, prediction: Prediction) -> None:
         """Add the costs of the newest record to a cost matrix, in place.
@@ -263,7 +270,7 @@ class Evidence:
     def _compute_assignment_independent_costs(self) -> np.ndarray:
         """Return the costs (slots, channels), in nats, that are the same for all assignments.
 
-        They are those of the tick in which signals may have moved, and those of the identity
-        classifier.
+        They are the sum of the initial costs (see `restart_with_initial_costs`) and of the identity
+        classifier's costs, if these have been computed.
         """
         return self.initial_costs if self.identity is None else self.initial_costs + self.identity

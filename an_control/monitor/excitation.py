@@ -88,29 +88,29 @@ class Excitation:
                 raise ValueError(f"{name}: must be float32 from {-most:g} to {most:g}")
 
 
-def make_exciting_motion(
-    actuators: int, step_s: float, amplitude: float, duration_s: float
+def make_exciting_actions(
+    actuator_count: int, step_s: float, amplitude: float, duration_s: float
 ) -> np.ndarray:
     """Return a smooth motion (T, A) in which each actuator swings at two frequencies of its own.
 
     Args:
-        actuators: The number A of actuators.
+        actuator_count: The number A of actuators.
         step_s: The period of a tick in seconds.
         amplitude: The largest action, over 0 and at most 1.
         duration_s: The duration of the motion in seconds.
 
     Returns:
-        The actions, float32; first and last ones are 0.
+        The actions, float32, one row for each tick; the first and the last rows are 0.
     """
     time_s = np.arange(round(duration_s / step_s)) * step_s
     highest = min(HIGH_HZ, 0.1 / step_s)
-    places = np.arange(2 * actuators) / (2 * actuators - 1)
+    places = np.arange(2 * actuator_count) / (2 * actuator_count - 1)
     hz = min(LOW_HZ, highest) * (highest / min(LOW_HZ, highest)) ** places
-    phases = np.random.default_rng(0).uniform(0.0, 2.0 * np.pi, 2 * actuators)
+    phases = np.random.default_rng(0).uniform(0.0, 2.0 * np.pi, 2 * actuator_count)
     waves = np.sin(2.0 * np.pi * hz[:, None] * time_s + phases[:, None])
     grown = np.clip((time_s - SETTLE_S) / FADE_S, 0.0, 1.0)
     grown *= np.clip((time_s[-1] - time_s) / FADE_S, 0.0, 1.0)
-    both = 0.5 * (waves[:actuators] + waves[actuators:]) * grown
+    both = 0.5 * (waves[:actuator_count] + waves[actuator_count:]) * grown
     motion: np.ndarray = (amplitude * both).T.astype(F32)
     return motion
 
@@ -160,8 +160,9 @@ def _parse_excitation(content: bytes) -> Excitation:
     """Return the excitation in the content of a file.
 
     Raises:
-        ValueError: The content holds no valid excitation; KeyError and TypeError are raised for
-            other faults of the header.
+        ValueError: The content holds no valid excitation.
+        KeyError: The header lacks a key.
+        TypeError: A value in the header has a wrong type.
     """
     length = int.from_bytes(content[:8], "little")
     if not 2 <= length <= len(content) - 8:
@@ -176,8 +177,8 @@ def _parse_excitation(content: bytes) -> Excitation:
     if sorted(arrays) != ["motion", "runs"]:
         raise ValueError(f"arrays {', '.join(sorted(arrays))}, not motion and runs")
     found = Excitation(
-        _read_names(header, "channels"),
-        _read_names(header, "actuators"),
+        _read_unique_names(header, "channels"),
+        _read_unique_names(header, "actuators"),
         float(header["step_s"]),
         arrays["motion"],
         arrays["runs"],
@@ -186,7 +187,7 @@ def _parse_excitation(content: bytes) -> Excitation:
     return found
 
 
-def _read_names(header: Mapping[str, Any], key: str) -> tuple[str, ...]:
+def _read_unique_names(header: Mapping[str, Any], key: str) -> tuple[str, ...]:
     """Return the names under a key of an excitation file's header.
 
     Raises:
@@ -212,8 +213,9 @@ class OrderMatch(NamedTuple):
 class ResponseMatcher:
     """A finder of the channels' order, which compares a run of the motion with the recorded runs.
 
-    Each channel has a normal distribution of features of its readings, which is fitted to the
-    recorded runs. The covariance is a mixture of the channel's own and the mean of all channels'.
+    The features of each channel's readings are assumed to have a normal distribution, which is
+    fitted to the recorded runs. Its covariance is a weighted mean of the channel's own covariance
+    and the mean covariance of all channels.
 
     Args:
         excitation: The motion and the recorded runs.
@@ -231,7 +233,7 @@ class ResponseMatcher:
         """The number of ticks over which a feature is a mean."""
         runs = excitation.runs.astype(np.float64)
         self._units = [_compute_typical_magnitude(one) for one in (runs, np.diff(runs, axis=1))]
-        self._fit_distributions(self._compute_features(runs))
+        self._fit_distributions(self._compute_channel_features(runs))
 
     @one_blas_thread
     def _fit_distributions(self, features: np.ndarray) -> None:
@@ -250,17 +252,17 @@ class ResponseMatcher:
         covariances = (1.0 - share) * each + share * common + floor * np.eye(size)
         self._precisions = np.linalg.inv(covariances)
         self._logs = np.linalg.slogdet(covariances)[1]
-        self.alike = self._find_indistinguishable_pairs()
+        self.alike = self._compute_mask_of_indistinguishable_pairs()
         """(N, N) True for pairs of channels that the motion does not tell apart, and on the
         diagonal."""
 
-    def _find_indistinguishable_pairs(self) -> np.ndarray:
+    def _compute_mask_of_indistinguishable_pairs(self) -> np.ndarray:
         """Return a mask (N, N) of the pairs of channels that the motion does not tell apart.
 
-        These are the pairs whose mean responses could be swapped for a cost of less than
+        If the mean features of such a pair were exchanged, the costs would grow by less than
         `ExcitationSettings.min_margin` nats. The diagonal is True.
         """
-        costs = self._compute_costs(self._means)
+        costs = self._compute_costs_by_slot_and_channel(self._means)
         own = np.diagonal(costs)
         alike: np.ndarray = costs + costs.T - own[:, None] - own < self._settings.min_margin
         return alike
@@ -276,12 +278,12 @@ class ResponseMatcher:
                 groups.append(tuple(self._channels[one] for one in group))
         return groups
 
-    def _compute_features(self, runs: np.ndarray) -> np.ndarray:
+    def _compute_channel_features(self, runs: np.ndarray) -> np.ndarray:
         """Return the features by which the channels are told apart.
 
-        They are the means, over short periods one after the other, of each channel's readings and
-        of their changes, on a logarithmic scale. A feature is NaN if all readings of its period are
-        missing.
+        The run is divided into short periods. Each channel has two features for each period: the
+        mean of its readings and the mean of their changes, both on a logarithmic scale. A feature
+        is NaN if all readings of its period are missing.
 
         Args:
             runs: (..., T + 1, N) the readings in a run, or in several runs.
@@ -302,7 +304,7 @@ class ResponseMatcher:
         return np.concatenate(parts, -2).swapaxes(-1, -2)
 
     @one_blas_thread
-    def _compute_costs(self, features: np.ndarray) -> np.ndarray:
+    def _compute_costs_by_slot_and_channel(self, features: np.ndarray) -> np.ndarray:
         """Return how badly each input slot's features fit each channel.
 
         Args:
@@ -310,7 +312,7 @@ class ResponseMatcher:
                 channel's mean.
 
         Returns:
-            (slots, channels) the costs, which are negative log-likelihoods in nats, less a
+            (slots, channels) the costs, which are negative log-likelihoods in nats, up to a
             constant.
         """
         away = features[None] - self._means[:, None]  # (N, slots, D)
@@ -320,21 +322,24 @@ class ResponseMatcher:
         return costs
 
     def match_channel_order(self, readings: np.ndarray) -> OrderMatch:
-        """Find which input slot carries which channel, by the readings of one run of the motion.
+        """Find which input slot feeds which channel, by the readings of one run of the motion.
 
         Args:
             readings: (T + 1, N) the readings by input slot, NaN where missing.
+
+        Returns:
+            The most likely order, and why it is not certain, if so.
         """
-        features = self._compute_features(
+        features = self._compute_channel_features(
             np.clip(readings.astype(np.float64), -MAX_READING, MAX_READING)
         )
         seen = ~np.isnan(features).all(1)
-        costs = self._compute_costs(features)
+        costs = self._compute_costs_by_slot_and_channel(features)
         costs[~seen] = 0.0  # a slot without readings takes the channel that is left
         slots = self._solve(costs)
-        return OrderMatch(slots, self._explain_uncertain_order(costs, slots, seen))
+        return OrderMatch(slots, self._explain_why_order_is_uncertain(costs, slots, seen))
 
-    def _explain_uncertain_order(
+    def _explain_why_order_is_uncertain(
         self, costs: np.ndarray, slots: np.ndarray, has_readings: np.ndarray
     ) -> str:
         """Return the reason why an order of the channels is not certain, or "" if it is certain.

@@ -84,7 +84,7 @@ class ExcitingPolicy(WrappingPolicy):
         monitor = self.policy.monitor
         lost = monitor.is_assignment_lost and self._ticks > self._settings.lost_ticks
         if self.order_known and not lost:
-            self.policy.start_with_assumed_slots(monitor.slots)
+            self.policy.start_with_assumed_slots(monitor.slot_by_channel)
         else:
             self.order_known = False
             self.policy.reset()
@@ -92,7 +92,7 @@ class ExcitingPolicy(WrappingPolicy):
 
     @property
     def _is_motion_often_interrupted(self) -> bool:
-        """Whether the motion is interrupted so often that it may never come to its end."""
+        """Whether other commands interrupt the motion so often that it may never be completed."""
         return self._interruptions > self._settings.interruptions
 
     def _restart_motion(self) -> None:
@@ -104,8 +104,9 @@ class ExcitingPolicy(WrappingPolicy):
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """Return the action (A,) for one tick.
 
-        Until the order of the channels is known it is the action of the exciting motion, or zero
-        if too many runs of the motion have failed to find the order. Then it is that of the policy.
+        Once the order of the channels is known, it is the policy's action. Before that it is the
+        action of the exciting motion, or zero if too many runs of the motion have failed to find
+        the order.
 
         Args:
             values: (N,) the readings.
@@ -123,7 +124,7 @@ class ExcitingPolicy(WrappingPolicy):
             self._restart_motion()
         self._readings.append(readings)
         if len(self._readings) > len(self._motion):
-            self._find_channel_order()
+            self._start_policy_if_order_is_found()
             if self.order_known:
                 self.policy.previous_action = self._sent
                 return self.policy.step_array(values, ids)
@@ -134,10 +135,10 @@ class ExcitingPolicy(WrappingPolicy):
             self._wanted = self._sent = np.zeros_like(self._motion[0])
         return self._wanted.copy()
 
-    def _find_channel_order(self) -> None:
-        """Find the order of the channels by the stored readings of a whole motion.
+    def _start_policy_if_order_is_found(self) -> None:
+        """Search for the order of the channels by the stored readings of a whole motion.
 
-        If the order is certain, the policy starts with it; if not, the motion starts again.
+        If the found order is certain, the policy starts with it; if not, the motion starts again.
         """
         found = self._matcher.match_channel_order(np.array(self._readings))
         self._problem = found.problem
@@ -151,10 +152,10 @@ class ExcitingPolicy(WrappingPolicy):
         self._readings.append(last)
 
     def exclude_next_tick_from_evidence(self) -> None:
-        """Tell the policy that the last command corresponds to no action in [-1, 1].
+        """Exclude the next tick from the evidence, as the last command corresponds to no action.
 
-        While the motion is played, it starts again from its beginning. Once the policy acts, its
-        monitor does not use the next tick as evidence of rewiring.
+        If the motion is being played, it starts again from its beginning. If the policy acts
+        already, its monitor does not use the next tick as evidence of rewiring.
         """
         if self.order_known:
             self.policy.exclude_next_tick_from_evidence()
@@ -168,7 +169,10 @@ class ExcitingPolicy(WrappingPolicy):
 
     @property
     def previous_action(self) -> np.ndarray:
-        """The previous action (A,) in [-1, 1]; set it if another action was sent to the robot."""
+        """The previous action (A,) in [-1, 1].
+
+        Set it if the robot got another action than the policy has returned.
+        """
         return self.policy.previous_action if self.order_known else self._sent.copy()
 
     @previous_action.setter

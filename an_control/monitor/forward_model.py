@@ -77,11 +77,11 @@ class Expectation(NamedTuple):
     """(N,) as `expected`, but for a binary channel the probability that it reads 1."""
 
     def is_computed_from(self, signals: np.ndarray, action: np.ndarray) -> bool:
-        """Return whether this was computed from the same array object and an equal action.
+        """Return whether this was computed from the given signals and the given action.
 
         Args:
-            signals: (N,) the array of signals, which is compared by identity.
-            action: (A,) the action, which is compared by value.
+            signals: (N,) the signals; they must be the same array object, not only equal numbers.
+            action: (A,) the action; equal numbers are enough.
         """
         return self.signals is signals and (
             self.action is action or bool((self.action == action).all())
@@ -105,8 +105,8 @@ class ForwardModel:
         self.channels: tuple[str, ...] = model.task.channels
         self.binary = np.array([name in model.forward.binary for name in self.channels])
         arrays = model.arrays
-        self._forward = _read_layers(arrays, "forward", len(model.forward.hidden) + 1)
-        self._classifier = _read_layers(arrays, "identity", 3)
+        self._forward = _get_first_layers(arrays, "forward", len(model.forward.hidden) + 1)
+        self._classifier = _get_first_layers(arrays, "identity", 3)
         self._common = np.ascontiguousarray(arrays["identity.common"].T, F32)
         self._units = arrays["identity.units"]
         self.actions = len(self._forward[0][0]) - len(self.channels)
@@ -128,7 +128,7 @@ class ForwardModel:
         """The roughness of the readings up to which they count as free of noise (see
         `sensor_noise.estimate_roughness`)."""
         if self.imputes:
-            self._imputation = _read_layers(arrays, "imputation", 3)
+            self._imputation = _get_first_layers(arrays, "imputation", 3)
             self.typical, self.min_seen, self.max_seen = arrays["imputation.typical"].astype(F32)
             same = self.min_seen == self.max_seen
             self.still_values = np.union1d(self.still_values, self.min_seen[same])
@@ -142,12 +142,12 @@ class ForwardModel:
         """The bounds from the model's validation; None if it was not validated."""
         if measured is not None:
             self.limits = FitLimits(measured.max_excess, measured.min_gain, measured.slow)
-        self._predict_tick = kernels.predict_tick if kernels.COMPILES else None
+        self._predict_tick = kernels.predict_next_changes if kernels.COMPILES else None
         self._weights, self._biases = zip(*self._forward, strict=True)
         self.predict(np.zeros((1, len(self.channels)), F32), np.zeros((1, self.actions), F32))
 
     def predict(self, readings: np.ndarray, actions: np.ndarray) -> Prediction:
-        """Predict the readings of the next tick.
+        """Predict how the readings change until the next tick.
 
         Args:
             readings: (..., N) the present readings in the model's order of channels, 0 for missing
@@ -156,8 +156,8 @@ class ForwardModel:
                 ticks.
 
         Returns:
-            The predicted changes, the scales of their errors and the binary channels'
-            probabilities.
+            The predicted changes, the scales of their errors, and the probabilities that binary
+            channels read 1.
         """
         if actions.shape[:-1] != readings.shape[:-1]:
             actions = np.broadcast_to(actions, (*readings.shape[:-1], actions.shape[-1]))
@@ -165,11 +165,11 @@ class ForwardModel:
         if self._predict_tick is not None and readings.shape == (1, len(self.channels)):
             tick = self._predict_tick(x[0], self._weights, self._biases, self._usual_change)
             return Prediction(*tick)
-        return self._predict_by_numpy(x)
+        return self._predict_next_changes_by_numpy(x)
 
     @one_blas_thread
-    def _predict_by_numpy(self, x: np.ndarray) -> Prediction:
-        """Predict the readings of the next tick by numpy, for any number of rows.
+    def _predict_next_changes_by_numpy(self, x: np.ndarray) -> Prediction:
+        """Predict how the readings change until the next tick, by numpy, for any number of rows.
 
         Args:
             x: (..., N + A) in each row the present readings, followed by the action.
@@ -209,8 +209,8 @@ class ForwardModel:
         """Return the readings with estimates in place of the missing ones.
 
         Args:
-            previous_signals: (..., N) the readings without gaps of the tick before: the result of
-                the previous call.
+            previous_signals: (..., N) the readings of the tick before, with estimates in place of
+                missing ones, as the previous call returned them.
             action: (..., A) the action after that tick.
             readings: (..., N) the readings in the model's order of channels, NaN where missing.
             missing: (..., N) True for the missing readings.
@@ -259,7 +259,7 @@ def replace_missing_by_zero(readings: np.ndarray) -> np.ndarray:
     return np.where(missing, F32(0.0), readings) if missing.any() else readings
 
 
-def get_training_ranges(model: Model) -> dict[str, tuple[float, float]]:
+def get_channel_ranges_in_training(model: Model) -> dict[str, tuple[float, float]]:
     """Return the minimum and maximum of each channel in training, by channel id.
 
     The result is empty if the model file does not record them.
@@ -275,14 +275,14 @@ def compute_identity_features(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the inputs of the identity classifier, which says which channel a slot carries.
 
-    The classifier always gets `WINDOW` ticks. Ticks before the first given one are zero; a flag for
-    each tick says whether it was given.
+    The classifier always gets `WINDOW` ticks. If fewer ticks are given, zeros stand for the earlier
+    ones, and a flag for each tick says whether it was given.
 
     Args:
         readings: (B, T, N) the readings of N slots, in B sequences of T ticks.
         changes: (B, T, N) the changes that led to these readings.
         actions: (B, T, A) the actions before the readings.
-        units: (2,) the numbers by which readings and changes are divided.
+        units: (2,) the number by which readings are divided, and the one for changes.
 
     Returns:
         A pair: the inputs (B, N, 2 * WINDOW) of each slot, and the inputs (B, WINDOW * (A + 1))
@@ -299,20 +299,22 @@ def compute_identity_features(
     return own.reshape(batch, 2 * WINDOW, slots).transpose(0, 2, 1), common.reshape(batch, -1)
 
 
-def _read_layers(arrays: Mapping[str, np.ndarray], name: str, count: int) -> list[Layer]:
+def _get_first_layers(
+    arrays: Mapping[str, np.ndarray], network_name: str, layer_count: int
+) -> list[Layer]:
     """Return the weights (in, out) and biases (out,) of the first layers of a network.
 
     Args:
         arrays: The arrays of the model file, by name.
-        name: The prefix of the network's arrays.
-        count: The number of layers.
+        network_name: The prefix of the names of the network's arrays.
+        layer_count: The number of layers.
     """
     return [
         (
-            np.ascontiguousarray(arrays[f"{name}.{layer}.weight"].T, F32),
-            arrays[f"{name}.{layer}.bias"].astype(F32),
+            np.ascontiguousarray(arrays[f"{network_name}.{layer}.weight"].T, F32),
+            arrays[f"{network_name}.{layer}.bias"].astype(F32),
         )
-        for layer in range(count)
+        for layer in range(layer_count)
     ]
 
 

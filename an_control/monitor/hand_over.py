@@ -91,7 +91,10 @@ class HandOverPolicy(WrappingPolicy):
 
     @property
     def previous_action(self) -> np.ndarray:
-        """The previous action (A,) in [-1, 1]; set it if another action was sent to the robot."""
+        """The previous action (A,) in [-1, 1].
+
+        Set it if the robot got another action than the policy has returned.
+        """
         return self.policy.previous_action
 
     @previous_action.setter
@@ -101,7 +104,7 @@ class HandOverPolicy(WrappingPolicy):
 
     @property
     def recovery_count(self) -> int:
-        """The number of times since the last reset that random actions began to free the robot."""
+        """How often since the last reset random actions were started to free the robot."""
         return self.student.recovery_count + self.policy.recovery_count
 
     @property

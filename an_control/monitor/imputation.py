@@ -14,6 +14,9 @@ from an_control.monitor.forward_model import Expectation, ForwardModel
 from an_control.monitor.settings import ImputationSettings
 from an_control.policy.sizes import WINDOW
 
+PolicyInput = np.ndarray
+"""The signals (N,) that the policy gets in a tick, by channel id, NaN where missing."""
+
 
 class Continuation(NamedTuple):
     """A comparison of a tick's readings with those that are expected from the tick before."""
@@ -61,20 +64,20 @@ class Imputation:
         """(N,) the signals before the first tick with missing slots; None at an episode's start."""
         self._since.clear()
 
-    def skip_next_comparison(self) -> None:
-        """Do not compare the next tick with the last readings, because these are unreliable."""
+    def exclude_last_tick_from_comparison(self) -> None:
+        """Remove the last tick's readings, which are unreliable; the next tick is not compared."""
         self.readings = None
 
     def forget_signals(self) -> None:
-        """Forget the newest signals and estimates, because they follow from wrong readings."""
+        """Remove the newest signals and estimates, because they follow from wrong readings."""
         self.signals = None
 
-    def count_tick_and_check_needs_partial_search(self, missing: np.ndarray) -> bool:
-        """Count consecutive ticks with missing slots; return if this one needs `PartialSearch`.
+    def count_tick_and_check_if_partial_search_is_needed(self, missing: np.ndarray) -> bool:
+        """Count consecutive ticks with missing slots; return if the tick needs `PartialSearch`.
 
-        `PartialSearch` is the search for an assignment while some slots have no readings. It is
-        needed if slots have been missing for too many ticks to be predicted, or if there are no
-        earlier readings to compare with.
+        `PartialSearch` is the search for an assignment while some slots have no readings. A tick
+        with missing slots needs it if the ticks before it had missing slots for so long that the
+        readings cannot be predicted, or if there are no earlier readings to compare with.
 
         Args:
             missing: (N,) True for slots without a valid reading; an empty array stands for none
@@ -109,21 +112,26 @@ class Imputation:
             readings[assignment.slots],
         )
 
-        def compute_low_excess_quantile() -> float:
-            """Return a low quantile, over channels with readings, of the nats above usual costs."""
-            above = self._costs.compute_costs_above_usual(signals - before, signals, prediction)
-            above = (above - self._costs.compute_noise_costs(prediction))[~np.isnan(signals)]
+        def compute_low_quantile_of_excess_costs() -> float:
+            """Return a low quantile of the excess costs of the channels with readings, in nats."""
+            above = self._costs.compute_excess_costs_by_channel(
+                signals - before, signals, prediction
+            )
+            above = (above - self._costs.compute_costs_added_by_noise(prediction))[
+                ~np.isnan(signals)
+            ]
             place = int(self._settings.explained * len(above))
             return float(np.partition(above, place)[place]) if len(above) else 0.0
 
         costs, reads = np.zeros((len(readings),) * 2), readings[None]
         self._costs.add_tick_costs(costs, reads, expectation.expected[None], reads, prediction)
-        return Continuation(costs, compute_low_excess_quantile, expectation)
+        return Continuation(costs, compute_low_quantile_of_excess_costs, expectation)
 
-    def drop_ticks_before_move(self) -> None:
+    def remove_ticks_before_move(self) -> None:
         """Remove the stored ticks, because signals moved between input slots before this tick.
 
-        So `reestimate_missing_signals` repeats the estimates only for ticks after the move.
+        After that, `reestimate_missing_signals` repeats only the estimates for ticks after the
+        move.
         """
         self._before = self.signals
         self._since.clear()
@@ -149,7 +157,7 @@ class Imputation:
         assignment: Assignment,
         *,
         readings_explained: bool,
-    ) -> np.ndarray:
+    ) -> PolicyInput:
         """Store a tick with missing slots, with estimated signals; return the policy's input (N,).
 
         If too many slots are missing, or the forward model cannot impute, the signals count as
@@ -194,7 +202,7 @@ class Imputation:
 
     def store_tick_without_evidence(
         self, readings: np.ndarray, assignment: Assignment
-    ) -> np.ndarray:
+    ) -> PolicyInput:
         """Store a tick whose readings do not follow from the last action.
 
         Such a tick is not evidence of rewiring. Missing readings keep their last values in the
@@ -213,7 +221,9 @@ class Imputation:
         self.readings = np.where(np.isnan(readings), self.readings, readings)
         return readings[assignment.outputs]
 
-    def store_passed_through_tick(self, readings: np.ndarray, assignment: Assignment) -> None:
+    def store_tick_with_unchanged_readings(
+        self, readings: np.ndarray, assignment: Assignment
+    ) -> None:
         """Store a tick whose readings reach the policy unchanged.
 
         If a reading is missing, the signals count as unknown, so that the next tick is not compared
@@ -223,15 +233,15 @@ class Imputation:
             readings: (N,) the readings by input slot, NaN where missing.
             assignment: Which input slot feeds which channel.
         """
-        self.count_tick_and_check_needs_partial_search(np.zeros(0, bool))
+        self.count_tick_and_check_if_partial_search_is_needed(np.zeros(0, bool))
         self.signals = self.readings = None
         if not np.isnan(readings).any():
             self.signals, self.readings = readings[assignment.slots], readings
 
     def store_expected_signals(
         self, expected_signals: np.ndarray, assignment: Assignment
-    ) -> np.ndarray:
-        """Store the expected signals of a tick whose message only repeats the last one.
+    ) -> PolicyInput:
+        """Store the expected signals of a tick instead of its readings, which repeat the last ones.
 
         Args:
             expected_signals: (N,) the expected signals by channel.
@@ -250,7 +260,7 @@ class Imputation:
         assignment: Assignment,
         signals: np.ndarray,
         expected_signals: np.ndarray | None,
-    ) -> np.ndarray:
+    ) -> PolicyInput:
         """Store a tick's readings and signals; return the policy's input (N,).
 
         If slots are missing, their channels are estimated, provided that the forward model can
@@ -295,8 +305,8 @@ class Imputation:
         signals: np.ndarray,
         policy_input: np.ndarray,
         assignment: Assignment,
-    ) -> np.ndarray:
-        """Store a tick with estimates as if they were read; return the policy's input (N,).
+    ) -> PolicyInput:
+        """Store a tick with estimates of its missing readings; return the policy's input (N,).
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.
@@ -315,7 +325,7 @@ class Imputation:
             )
         return self._insert_estimates(policy_input, assignment)
 
-    def _insert_estimates(self, policy_input: np.ndarray, assignment: Assignment) -> np.ndarray:
+    def _insert_estimates(self, policy_input: np.ndarray, assignment: Assignment) -> PolicyInput:
         """Return the policy's input (N,) with the newest estimates in place of missing readings.
 
         Args:

@@ -14,9 +14,9 @@ from an_control.system.compiled_cache import COMPILES, njit
 
 __all__ = [
     "COMPILES",
-    "add_costs",
-    "compute_mean_change_and_store",
-    "predict_tick",
+    "add_tick_costs_to_matrix",
+    "compute_mean_change_and_store_readings",
+    "predict_next_changes",
     "solve_assignment",
 ]
 
@@ -26,7 +26,7 @@ THIRD = F32(1.0 / FREEDOM)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def add_costs(
+def add_tick_costs_to_matrix(
     costs, observed, expected, scale, readings, probability,
     binary, usual, width, max_ratio, noise_variance, min_probability, min_likelihood,
 ):  # fmt: skip
@@ -131,8 +131,8 @@ def solve_assignment(costs):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def predict_tick(inputs, weights, biases, usual_change):
-    """Predict the readings of the next tick by the forward model's network.
+def predict_next_changes(inputs, weights, biases, usual_change):
+    """Predict how the readings change until the next tick, by the forward model's network.
 
     Args:
         inputs: (N + A,) the present readings, then the action.
@@ -165,7 +165,7 @@ def predict_tick(inputs, weights, biases, usual_change):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def compute_mean_change_and_store(readings, previous_readings, max_channel_change):
+def compute_mean_change_and_store_readings(readings, previous_readings, max_channel_change):
     """Return the mean magnitude of the readings' changes since the tick before.
 
     The readings are then stored in `previous_readings`, for the next call. Channels with NaN in

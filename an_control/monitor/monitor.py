@@ -41,7 +41,7 @@ from an_control.monitor.forward_model import (
     Prediction,
     replace_missing_by_zero,
 )
-from an_control.monitor.imputation import Imputation
+from an_control.monitor.imputation import Imputation, PolicyInput
 from an_control.monitor.partial_search import PartialSearch
 from an_control.monitor.robot_fit import RobotFit
 from an_control.monitor.search import AssignmentSearch, ChangeDetector, Phase
@@ -68,10 +68,10 @@ class MonitorTick(NamedTuple):
 
 
 class IdentityMonitor:
-    """An estimator of which sensor's signal arrives at which slot, which sorts the signals.
+    """An estimator of the assignment of input slots to channels, which sorts signals by channel.
 
-    It estimates the assignment of input slots (the positions at which readings arrive) to channels
-    (the named inputs of the model), and turns readings by input slot into signals by channel.
+    An input slot is a position at which readings arrive, a channel is a named input of the model.
+    The monitor turns the readings by input slot into signals by channel.
 
     Args:
         forward: The forward model of N channels.
@@ -148,15 +148,15 @@ class IdentityMonitor:
         self._known = slots
 
     def step(
-        self, readings: np.ndarray, action: np.ndarray, *, evidence: bool = True
-    ) -> np.ndarray:
+        self, readings: np.ndarray, action: np.ndarray, *, readings_follow_action: bool = True
+    ) -> PolicyInput:
         """Estimate the assignment from one tick's readings, and return the signals for the policy.
 
         Args:
             readings: (N,) float32 by input slot, NaN where missing.
             action: (A,) the last action.
-            evidence: Whether the readings follow from that action. If they do not, because a
-                command was sent that corresponds to no action, the assignment stays.
+            readings_follow_action: Whether the readings follow from that action. If they do not,
+                because a command was sent that corresponds to no action, the assignment stays.
 
         Returns:
             (N,) the signal for each channel id, NaN if it is missing and not imputed. If the
@@ -165,19 +165,24 @@ class IdentityMonitor:
         self.delay.update_delay_by_comparison()
         action = self.delay.store_and_get_delayed_action(action)
         tick = MonitorTick(
-            readings, self._sensors.replace_stuck_readings_by_nan(readings), action, evidence
+            readings,
+            self._sensors.replace_stuck_readings_by_nan(readings),
+            action,
+            readings_follow_action,
         )
         self.fit.update_slow_sensors(self._sensors.mask_of_unchanged_readings, readings)
-        assignment = self.assignment.without_last_tick_events()
+        assignment = self.assignment.copy_without_tick_events()
         if (self.fit.model_fits_robot is False) is not self._passes:
-            assignment = self._toggle_pass_through(assignment)
+            assignment = self._toggle_pass_through_mode(assignment)
         if self._passes:
             estimate = self._pass_readings_unchanged
         else:
             self._search.continue_postponed_work(assignment)
-            if self._imputation.count_tick_and_check_needs_partial_search(np.isnan(tick.readings)):
+            if self._imputation.count_tick_and_check_if_partial_search_is_needed(
+                np.isnan(tick.readings)
+            ):
                 estimate = self._process_incomplete_tick
-            elif not evidence and self._imputation.readings is not None:
+            elif not readings_follow_action and self._imputation.readings is not None:
                 estimate = self._process_tick_without_evidence
             elif self._can_replace_repeated_message(assignment):
                 estimate = self._replace_repeated_message
@@ -206,8 +211,8 @@ class IdentityMonitor:
 
     def _process_complete_tick(
         self, tick: MonitorTick, assignment: Assignment
-    ) -> tuple[Assignment, np.ndarray]:
-        """Process a tick in which no slots are missing, or only for a few ticks so far.
+    ) -> tuple[Assignment, PolicyInput]:
+        """Process a tick without missing slots, or with slots missing only for a few ticks so far.
 
         Args:
             tick: The readings and the action before them.
@@ -236,9 +241,9 @@ class IdentityMonitor:
             if assignment.slots is before:
                 self.delay.store_tick_for_comparison(expectation, readings[before])
         if self._ordered and not assignment.lost:
-            assignment = assignment.with_unpinned_outputs()
+            assignment = assignment.copy_with_unpinned_outputs()
         may_follow = not assignment.lost or self.fit.limits is None
-        assignment = assignment.with_outputs_updated_from_slots(
+        assignment = assignment.copy_with_outputs_updated_from_slots(
             self._search.is_verifying_move and may_follow
         )
         self._stable_ticks = self._stable_ticks + 1 if assignment.slots is before else 0
@@ -272,12 +277,12 @@ class IdentityMonitor:
             expectation: The signals that were expected in this tick.
         """
         detector, search, prediction = self._detector, self._search, expectation.prediction
-        known, new = not assignment.lost, search.count_tick_and_check_assignment_is_new()
+        known, new = not assignment.lost, search.count_tick_and_check_if_assignment_is_new()
         costs, reads = np.zeros((len(readings), len(readings))), readings[None]
         self._costs.add_tick_costs(costs, reads, expectation.expected[None], reads, prediction)
         move = detector.detect_move(costs, prediction, assignment, assignment_is_new=new)
         if move is not None:
-            assignment = assignment.with_unpinned_outputs() if known else assignment
+            assignment = assignment.copy_with_unpinned_outputs() if known else assignment
             self.noise.discard_recorded_readings()
             assignment = assignment._replace(detected=True)
             found = search.start_move_verification(assignment, move, expectation)
@@ -294,8 +299,8 @@ class IdentityMonitor:
                 readings,
             ),
             prediction,
-            unexplained=detector.surprise > detector.max_surprise,
-            surprising=detector.is_excess_high,
+            readings_unexplained=detector.surprise > detector.max_surprise,
+            readings_surprising=detector.is_excess_high,
         )
         if search.phase is Phase.SEEK and found is not assignment:
             detector.restart_with_excess(0.0)
@@ -309,7 +314,7 @@ class IdentityMonitor:
         if sure and search.does_evidence_support_change(assignment, self._known):
             detector.surprise = 0.0
             search.confirm_initial_assignment()
-            self.fit.restart_mean_excess()
+            self.fit.restart_mean_excess_costs()
             assignment = assignment._replace(lost=False)
         if not assignment.lost and not search.is_verifying_move:
             self._known = assignment.slots
@@ -317,7 +322,7 @@ class IdentityMonitor:
 
     def _process_incomplete_tick(
         self, tick: MonitorTick, assignment: Assignment
-    ) -> tuple[Assignment, np.ndarray]:
+    ) -> tuple[Assignment, PolicyInput]:
         """Process a tick with missing slots that only `PartialSearch` can handle.
 
         Args:
@@ -331,7 +336,7 @@ class IdentityMonitor:
         readings, continuation = tick.readings, None
         if self._forward.imputes:
             self.noise.update_estimate_and_check_onset(readings)
-            self._update_noise_in_costs()
+            self._copy_noise_estimate_to_costs()
         if tick.evidence:
             if partial.explained:
                 continuation = imputation.compare_with_previous_tick(
@@ -339,10 +344,10 @@ class IdentityMonitor:
                 )
             assignment = partial.update_assignment(readings, tick.action, assignment, continuation)
         else:
-            partial.exclude_tick()
+            partial.exclude_tick_from_evidence()
         assignment = self._mark_assignment_lost(assignment)
         if assignment.detected:
-            imputation.drop_ticks_before_move()
+            imputation.remove_ticks_before_move()
             self.noise.discard_recorded_readings()
         if self._ordered and partial.explained:
             assignment = assignment._replace(outputs=assignment.slots)
@@ -360,7 +365,7 @@ class IdentityMonitor:
 
     def _process_tick_without_evidence(
         self, tick: MonitorTick, assignment: Assignment
-    ) -> tuple[Assignment, np.ndarray]:
+    ) -> tuple[Assignment, PolicyInput]:
         """Process a tick whose readings do not follow from the last action.
 
         Such a tick is not evidence of rewiring.
@@ -388,7 +393,7 @@ class IdentityMonitor:
 
     def _replace_repeated_message(
         self, tick: MonitorTick, assignment: Assignment
-    ) -> tuple[Assignment, np.ndarray]:
+    ) -> tuple[Assignment, PolicyInput]:
         """Process a tick whose readings repeat those of the last tick, as if a message came twice.
 
         The expected readings are used instead.
@@ -407,7 +412,7 @@ class IdentityMonitor:
 
     def _pass_readings_unchanged(
         self, tick: MonitorTick, assignment: Assignment
-    ) -> tuple[Assignment, np.ndarray]:
+    ) -> tuple[Assignment, PolicyInput]:
         """Process a tick of a robot that the model does not fit, and check whether it fits now.
 
         Args:
@@ -421,27 +426,28 @@ class IdentityMonitor:
         before, signals = imputation.readings, imputation.signals
         if self._forward.imputes:
             self.noise.update_estimate_and_check_onset(readings)
-            self._update_noise_in_costs()
+            self._copy_noise_estimate_to_costs()
         complete = tick.evidence and not np.isnan(readings).any()
         if complete and before is not None and signals is not None:
             prediction = self._get_expected_readings(signals, tick.action).prediction
             reads = readings[slots]
-            excess = self._costs.compute_costs_above_usual(reads - signals, reads, prediction)
+            excess = self._costs.compute_excess_costs_by_channel(reads - signals, reads, prediction)
             self.fit.update_fit_from_excess(
-                float((excess - self._costs.compute_noise_costs(prediction)).sum()),
+                float((excess - self._costs.compute_costs_added_by_noise(prediction)).sum()),
                 assignment_known=False,
             )
             record = TickRecord(before, tick.action, readings - before, readings)
             assignment = self._search.reconsider_assignment(assignment, record)
             if assignment.slots is not slots:
-                self.fit.restart_mean_excess()
-        imputation.store_passed_through_tick(readings, assignment)
+                self.fit.restart_mean_excess_costs()
+        imputation.store_tick_with_unchanged_readings(readings, assignment)
         return assignment, readings[assignment.outputs]
 
-    def _toggle_pass_through(self, assignment: Assignment) -> Assignment:
+    def _toggle_pass_through_mode(self, assignment: Assignment) -> Assignment:
         """Start or stop passing readings unchanged to the policy; return the new assignment.
 
-        The new assignment is marked as lost.
+        They pass unchanged while the model does not fit the robot. The new assignment is marked as
+        lost.
 
         Args:
             assignment: Which input slot feeds which channel, as estimated so far.
@@ -466,7 +472,7 @@ class IdentityMonitor:
         if self._search.is_verifying_move and self.fit.limits is not None:
             assignment = assignment._replace(outputs=assignment.previous_outputs)
         self._search.suspend()
-        self._imputation.skip_next_comparison()
+        self._imputation.exclude_last_tick_from_comparison()
         return assignment.copy_marked_as_lost()
 
     def _revert_assignment_if_noise_begins(
@@ -474,9 +480,9 @@ class IdentityMonitor:
     ) -> Assignment:
         """Update the estimate of the sensor noise; return the assignment to use from now on.
 
-        If noise has just set in, this is the last settled assignment (the last one that stayed for
-        long enough to count as right), marked as lost, because what was detected as a rewiring
-        since then may have been only the noise. Otherwise it is the given assignment.
+        Usually this is the given assignment. But if noise has just set in, a rewiring that was
+        detected shortly before may have been only the noise. The result is then the last settled
+        assignment (the last one that stayed for long enough to count as right), marked as lost.
 
         Args:
             assignment: Which input slot feeds which channel, as estimated so far.
@@ -489,11 +495,11 @@ class IdentityMonitor:
         if not self._imputation.missing_ticks and self.noise.update_estimate_and_check_onset(
             readings
         ):
-            assignment = self._mark_assignment_lost(assignment.with_slots(self._settled.slots))
-        self._update_noise_in_costs()
+            assignment = self._mark_assignment_lost(assignment.copy_with_slots(self._settled.slots))
+        self._copy_noise_estimate_to_costs()
         return assignment
 
-    def _update_noise_in_costs(self) -> None:
+    def _copy_noise_estimate_to_costs(self) -> None:
         """Use the estimated sensor noise in the computation of all costs from now on."""
         if self._costs.noise_sd != self.noise.sd:
             self._costs.noise_sd = self.noise.sd
@@ -522,8 +528,8 @@ class IdentityMonitor:
             return self._ahead
         return self._forward.compute_expected_readings(signals, action)
 
-    def _predict_undelayed_signals(self, delayed: np.ndarray) -> np.ndarray:
-        """Return the signals (N,) that are predicted for now, for the policy, from delayed ones.
+    def _predict_undelayed_signals(self, delayed: np.ndarray) -> PolicyInput:
+        """Return the present signals (N,) for the policy, which are predicted from delayed ones.
 
         If the last tick's signals are not all known, the delayed signals are returned.
 
@@ -548,9 +554,9 @@ class IdentityMonitor:
         """Return whether a sensor is newly found to be stuck.
 
         A sensor is stuck if its reading stays the same while its channel should change. Its channel
-        is the one that its slot feeds in the last settled assignment (the last one that stayed for
-        long enough to count as right), or in the present assignment if that explains the changing
-        readings much better.
+        follows from the last settled assignment (the last one that stayed for long enough to count
+        as right). If the present assignment explains the changing readings much better, it is used
+        instead.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
@@ -572,7 +578,9 @@ class IdentityMonitor:
             if float((excess - present)[moving].sum()) > self._settings.stuck.better:
                 judged, excess = assignment, present
         if judged.slots is not self._judged.slots:
-            self._sensors.restart_counts(self._judged.channel_by_slot != judged.channel_by_slot)
+            self._sensors.restart_unchanged_tick_counts(
+                self._judged.channel_by_slot != judged.channel_by_slot
+            )
             self._judged = judged
         return self._sensors.update_stuck_slots_and_check_new(
             excess, judged.slots[self._may_stand_still]
@@ -596,7 +604,7 @@ class IdentityMonitor:
             prediction: The prediction for this tick.
         """
         excess = np.empty(len(slots))
-        excess[slots] = self._costs.compute_costs_above_usual(
+        excess[slots] = self._costs.compute_excess_costs_by_channel(
             (readings - previous_readings)[slots], readings[slots], prediction
         )
         excess[slots[self._may_stand_still]] = 0.0  # as two of these may have been confused
@@ -604,32 +612,32 @@ class IdentityMonitor:
 
     def _exclude_stuck_slots(
         self, assignment: Assignment, readings: np.ndarray
-    ) -> tuple[Assignment, np.ndarray]:
+    ) -> tuple[Assignment, PolicyInput]:
         """Return the assignment to use now that sensors are stuck, and the policy's input (N,).
 
-        The assignment has the slots with which the sensors were found to be stuck, and is marked as
-        lost. The present slots are not used, because a rewiring that was detected recently may have
-        been only the effect of the stuck sensors. The policy's input is NaN for stuck slots.
+        It is the assignment under which the sensors were found to be stuck, marked as lost. The
+        present one is not used, because a rewiring that was detected recently may have been only
+        the effect of the stuck sensors. The policy's input is NaN for stuck slots.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
             readings: (N,) by input slot.
         """
-        assignment = self._mark_assignment_lost(assignment.with_slots(self._judged.slots))
+        assignment = self._mark_assignment_lost(assignment.copy_with_slots(self._judged.slots))
         self._imputation.forget_signals()
-        self._partial.start_with_known_assignment()
+        self._partial.restart_with_known_assignment()
         left = np.where(self._sensors.stuck, np.float32(np.nan), readings)
         return assignment, left[assignment.outputs]
 
     @property
-    def slots(self) -> np.ndarray:
+    def slot_by_channel(self) -> np.ndarray:
         """The estimated input slot (N,) of each channel; while lost, the last known one."""
         return self._known if self.is_assignment_lost else self.assignment.slots
 
     @property
     def channel_by_moved_slot(self) -> dict[str, str]:
         """The id of the channel that each moved input slot feeds now, by the slot's id."""
-        slots = self.slots
+        slots = self.slot_by_channel
         if slots is not self._shown[0]:
             names, pairs = self.channels, sorted(zip(slots.tolist(), self.channels, strict=True))
             self._shown = slots, {names[s]: name for s, name in pairs if names[s] != name}
@@ -637,7 +645,7 @@ class IdentityMonitor:
 
     @property
     def misfit_description(self) -> str:
-        """How the connected robot differs from the model's, as a text; "" while it seems to fit."""
+        """A text on how the connected robot differs from the model's; "" while it seems to fit."""
         fit = self.fit
         if fit.model_fits_robot is not False:
             return ""

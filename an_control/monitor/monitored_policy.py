@@ -120,16 +120,16 @@ class MonitoredPolicy(WrappingPolicy):
         values = check_readings(values, len(ids))
         before = self.monitor.assignment
         readings = self.arrange_by_slot(values, ids)
-        signals = self.monitor.step(readings, self._action, evidence=self._evidence)
+        signals = self.monitor.step(readings, self._action, readings_follow_action=self._evidence)
         assignment, self._evidence = self.monitor.assignment, True
         if self.setting == "match":
             if self._state is not None:
                 self._move_neuron_states(self._state, before, assignment)
                 self._since.append((readings, self._action))
-                self._increase_attention_evidence(self._state, assignment)
+                self._increase_evidence_for_identified_channels(self._state, assignment)
             values, ids = self._select_policy_readings(signals, values)
         else:
-            self._reset_moved_states(before.slots, assignment.slots)
+            self._reset_states_of_slots_with_new_signals(before.slots, assignment.slots)
         self._action = self.policy.step_array(values, ids)
         return self._action.copy()
 
@@ -148,7 +148,7 @@ class MonitoredPolicy(WrappingPolicy):
             ValueError: An id occurs twice.
         """
         if ids is not self._ids:
-            self._map_ids_to_slots(check_unique_ids(ids))
+            self._store_slots_of_ids(check_unique_ids(ids))
         own = values if self._nominal else values[self._from]
         if not np.vdot(own, own) <= MAX_READING:  # rare, and the next line is slow
             own = np.where(np.abs(own) <= MAX_READING, own, np.nan)
@@ -158,11 +158,11 @@ class MonitoredPolicy(WrappingPolicy):
         readings[self._to] = own
         return readings
 
-    def _map_ids_to_slots(self, ids: tuple[str, ...]) -> None:
-        """Map the given channel ids to input slots, for all ticks until other ids are given.
+    def _store_slots_of_ids(self, ids: tuple[str, ...]) -> None:
+        """Store the input slot of each given channel id, for all ticks until other ids are given.
 
         Args:
-            ids: The channel ids of a tick's readings, in their order.
+            ids: The channel ids of a tick's readings, in the order of the readings.
         """
         known = [name in self._slot for name in ids]
         self._from = np.flatnonzero(known)
@@ -178,7 +178,7 @@ class MonitoredPolicy(WrappingPolicy):
     ) -> tuple[np.ndarray, tuple[str, ...]]:
         """Return the readings for the inner policy, and their channel ids.
 
-        They are the monitor's signals without the missing ones, then the readings of the channels
+        The monitor's signals that are not missing come first, then the readings of the channels
         that the task does not name.
 
         Args:
@@ -196,37 +196,42 @@ class MonitoredPolicy(WrappingPolicy):
         return given, ids
 
     def _move_neuron_states(
-        self, state: ChannelState, previous: Assignment, assignment: Assignment
+        self, state: ChannelState, previous_assignment: Assignment, assignment: Assignment
     ) -> None:
         """Rename or recompute neuron states, so that each channel has the state of its signal.
 
         If only ids have changed, the states are renamed. If a channel gets another slot's signal
-        than before, its state is recomputed from the one before the move, with the readings of the
-        right slot since then. Otherwise wrong signals would have a lasting effect: a walker would
-        still stand after the monitor has found its channels again.
+        than before, its state is recomputed: the computation starts from the state before the move
+        and uses the readings that have arrived at the right slot since then. Otherwise wrong
+        signals would have a lasting effect: a walker would still stand after the monitor has found
+        its channels again.
 
         Args:
             state: The states of the policy's neurons, by channel id.
-            previous: The assignment before this tick (which input slot feeds which channel).
-            assignment: The assignment after it.
+            previous_assignment: The assignment before this tick (which input slot feeds which
+                channel).
+            assignment: The assignment after this tick.
         """
-        outputs = previous.outputs
+        outputs = previous_assignment.outputs
         if assignment.renames is not None:
-            self._rename_states(state, *assignment.renames)
+            self._move_states_to_new_ids(state, *assignment.renames)
             outputs = assignment.renames[1]
         if assignment.detected:
             self._saved = state.save_state()
             self._since.clear()
         elif assignment.outputs is not outputs:
-            self._recompute_corrected_states(
+            self._recompute_states_of_corrected_channels(
                 state, np.flatnonzero(assignment.outputs != outputs), assignment
             )
 
-    def _increase_attention_evidence(self, state: ChannelState, assignment: Assignment) -> None:
+    def _increase_evidence_for_identified_channels(
+        self, state: ChannelState, assignment: Assignment
+    ) -> None:
         """Increase the attention's evidence for the channels that the monitor has identified.
 
-        The attention holds evidence, in nats, about which channel's signal each neuron gets. For
-        the identified channels it is increased to a fixed value, unless it is higher already.
+        The attention of some policies holds evidence, in nats, about which channel's signal each
+        neuron gets. Where the monitor knows the channel and the evidence for it is below a fixed
+        value, it is set to this value.
 
         Args:
             state: The states of the policy's neurons, by channel id.
@@ -241,7 +246,7 @@ class MonitoredPolicy(WrappingPolicy):
         if len(ids):
             state.increase_identity_evidence(ids, channels, self._settings.identified)
 
-    def _recompute_corrected_states(
+    def _recompute_states_of_corrected_channels(
         self, state: ChannelState, corrected_channels: np.ndarray, assignment: Assignment
     ) -> None:
         """Recompute the states of some channels' neurons from the readings of the right slots.
@@ -264,9 +269,9 @@ class MonitoredPolicy(WrappingPolicy):
         for readings, action in self._since:
             values = readings[assignment.outputs[again]]
             there = np.flatnonzero(~np.isnan(values))
-            state.advance_channels([names[c] for c in again[there]], values[there], action)
+            state.advance_channel_states([names[c] for c in again[there]], values[there], action)
 
-    def _rename_states(
+    def _move_states_to_new_ids(
         self, state: ChannelState, previous_slots: np.ndarray, new_slots: np.ndarray
     ) -> None:
         """Move each signal's neuron state to the channel id under which the policy now gets it.
@@ -284,7 +289,9 @@ class MonitoredPolicy(WrappingPolicy):
         state.rename_channels(new_names)
         self._saved = {new_names.get(one, one): saved for one, saved in self._saved.items()}
 
-    def _reset_moved_states(self, previous_slots: np.ndarray, new_slots: np.ndarray) -> None:
+    def _reset_states_of_slots_with_new_signals(
+        self, previous_slots: np.ndarray, new_slots: np.ndarray
+    ) -> None:
         """Reset the neuron state of each channel id whose slot now carries another signal.
 
         Args:
@@ -297,7 +304,10 @@ class MonitoredPolicy(WrappingPolicy):
 
     @property
     def previous_action(self) -> np.ndarray:
-        """The previous action (A,) in [-1, 1]; set it if another action was sent to the robot."""
+        """The previous action (A,) in [-1, 1].
+
+        Set it if the robot got another action than the policy has returned.
+        """
         return self._action.copy()
 
     @previous_action.setter

@@ -76,13 +76,13 @@ class PartialSearch:
         if self._last is not None:
             self._restart_search()
 
-    def start_with_known_assignment(self) -> None:
-        """Restart the search; the caller knows that the present assignment is right."""
+    def restart_with_known_assignment(self) -> None:
+        """Restart the search, with the present assignment as known to be right."""
         self._restart_search()
         self._known = True
 
-    def exclude_tick(self) -> None:
-        """Exclude a tick that is not evidence of rewiring.
+    def exclude_tick_from_evidence(self) -> None:
+        """Exclude the present tick from the evidence of rewiring.
 
         The next tick is not compared with it either.
         """
@@ -140,7 +140,9 @@ class PartialSearch:
         present, change = ~np.isnan(readings), readings - last
         if continuation is not None:
             continuation = continuation._replace(
-                costs=_subtract_minimum_of_each_slot(continuation.costs, present, self._max_cost)
+                costs=_subtract_lowest_cost_of_each_slot(
+                    continuation.costs, present, self._max_cost
+                )
             )
         if self._has_move_happened(change, assignment, continuation):
             self._return_costs = self._settings.back * np.isnan(last)[assignment.slots]
@@ -166,10 +168,10 @@ class PartialSearch:
     ) -> bool:
         """Return whether sensor signals moved to other slots before this tick.
 
-        Without a `continuation`, this is so if the readings of most slots jump. With one, two
-        conditions must hold. First, another assignment continues the previous readings better.
-        Second, the readings of most slots jump, or they are not as expected although the present
-        assignment was sure to be right.
+        Without a `continuation`, the answer is yes if the readings of most slots jump. With one,
+        two conditions must hold. First, the readings continue the previous ones better under
+        another assignment. Second, the readings of most slots jump, or they are not as expected
+        although the present assignment was sure to be right.
 
         Args:
             change: (N,) the changes of the readings by input slot, NaN where missing.
@@ -219,8 +221,8 @@ class PartialSearch:
         if continuation is None:
             return assignment
         self._start_costs = continuation.costs
-        return self._with_outputs_following_move(
-            assignment.with_slots(self._assign(self._sum_costs_of_all_evidence(has_reading)))
+        return self._copy_with_outputs_following_move(
+            assignment.copy_with_slots(self._assign(self._sum_costs_of_all_evidence(has_reading)))
         )
 
     def _update_identity_costs(self, has_reading: np.ndarray) -> None:
@@ -233,7 +235,7 @@ class PartialSearch:
         """
         actions, changes, reads = map(np.array, zip(*self._records, strict=True))
         costs = self._forward.compute_identity_costs(reads, changes, actions)
-        costs = _subtract_minimum_of_each_slot(costs, has_reading, self._max_cost)
+        costs = _subtract_lowest_cost_of_each_slot(costs, has_reading, self._max_cost)
         self._costs += max(self._settings.rate, 1.0 / self._ticks) * (costs - self._costs)
 
     def _choose_assignment(self, assignment: Assignment, has_reading: np.ndarray) -> Assignment:
@@ -265,7 +267,7 @@ class PartialSearch:
             self.rewires += not new
             self._age = 0
             self._lasting[:] = 0.0
-        return self._with_outputs_following_move(assignment.with_slots(slots))
+        return self._copy_with_outputs_following_move(assignment.copy_with_slots(slots))
 
     def _find_better_assignment(
         self, costs: np.ndarray, slots: np.ndarray, min_gain: float
@@ -290,8 +292,8 @@ class PartialSearch:
         """Return the cost (slots, channels) of each input slot as each channel, in nats.
 
         It is the sum of three costs: those of the identity classifier, those that were known when
-        the search started, and those against the return of channels that were missing before the
-        last move.
+        the search started, and a penalty for assigning a slot with a reading to a channel that was
+        missing before the last move.
 
         Args:
             has_reading: (N,) True for input slots with a reading.
@@ -301,11 +303,11 @@ class PartialSearch:
         )
         return found
 
-    def _with_outputs_following_move(self, assignment: Assignment) -> Assignment:
-        """Return the assignment with outputs that follow the signals' last move.
+    def _copy_with_outputs_following_move(self, assignment: Assignment) -> Assignment:
+        """Return a copy of the assignment with outputs that follow the signals' last move.
 
         The outputs say which slot's signal the policy gets under each channel id. They follow a
-        move only for the first ticks after it; then the assignment is returned as it is.
+        move only in the first ticks after it; later the given assignment itself is returned.
 
         Args:
             assignment: Which input slot feeds which channel.
@@ -320,8 +322,8 @@ class PartialSearch:
     def _compute_mean_identity_cost(self, slots: np.ndarray, has_reading: np.ndarray) -> float:
         """Return the mean cost in nats of an assignment, by the identity classifier.
 
-        The mean is over the input slots with readings. Of channels that cannot be told apart, the
-        one of least cost counts.
+        The mean is over the input slots with readings. If a slot's channel cannot be told apart
+        from others, the lowest of the costs of these channels counts.
 
         Args:
             slots: (N,) the input slot that feeds each channel.
@@ -332,7 +334,7 @@ class PartialSearch:
         return float(least[has_reading].mean()) if has_reading.any() else 0.0
 
 
-def _subtract_minimum_of_each_slot(
+def _subtract_lowest_cost_of_each_slot(
     costs: np.ndarray, has_reading: np.ndarray, max_cost: float
 ) -> np.ndarray:
     """Return costs (slots, channels) from which each input slot's lowest cost is subtracted.

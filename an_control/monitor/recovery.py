@@ -19,19 +19,22 @@ from an_control.policy.sizes import VisionSizes
 from an_control.policy.task import MAX_RECOVERY
 
 
-def resolve_recovery_threshold(model: Model, requested: float | None) -> float:
+def resolve_recovery_threshold(model: Model, requested_threshold: float | None) -> float:
     """Return the mean change of the readings below which a robot counts as standing still.
 
     See `RecoveringPolicy` for how the mean is computed. If the result is 0, there is no recovery.
 
     Args:
         model: The model, whose file has a default threshold.
-        requested: The threshold that the user asked for; 0: no recovery, None: the model's.
+        requested_threshold: The threshold that the user asked for. 0 stands for no recovery, None
+            for the model's threshold.
 
     Raises:
         ValueError: The value is out of range, or the policy is for image patches.
     """
-    stillness_threshold = model.task.recovery if requested is None else requested
+    stillness_threshold = (
+        model.task.recovery if requested_threshold is None else requested_threshold
+    )
     if not 0.0 <= stillness_threshold <= MAX_RECOVERY:
         raise ValueError(f"recovery: {stillness_threshold:g} is not between 0 and {MAX_RECOVERY:g}")
     if stillness_threshold and isinstance(model.sizes, VisionSizes):
@@ -64,13 +67,13 @@ class RecoveringPolicy(WrappingPolicy):
         self, policy: Policy, stillness_threshold: float, settings: RecoverySettings = RECOVERY
     ) -> None:
         # Imported here, as importing numba takes a second.
-        from an_control.monitor.kernels import compute_mean_change_and_store
+        from an_control.monitor.kernels import compute_mean_change_and_store_readings
 
         super().__init__(policy)
         self._least, self._settings, self._compute_mean_change_and_store = (
             stillness_threshold,
             settings,
-            compute_mean_change_and_store,
+            compute_mean_change_and_store_readings,
         )
         self.reset()
 
@@ -147,15 +150,15 @@ class RecoveringPolicy(WrappingPolicy):
 
     @property
     def recovery_count(self) -> int:
-        """The number of times since the last reset that random actions began to free the robot."""
+        """How often since the last reset random actions were started to free the robot."""
         return self._recoveries
 
     @property
     def previous_action(self) -> np.ndarray:
-        """The previous action (A,) in [-1, 1]; set it if another action was sent to the robot.
+        """The previous action (A,) in [-1, 1].
 
-        If that action differs much from the one that `step_array` returned, the estimate of whether
-        the robot stands still starts again.
+        Set it if the robot got another action than the policy has returned. If the two differ much,
+        the estimate of whether the robot stands still starts again.
         """
         return self.policy.previous_action
 

@@ -61,9 +61,9 @@ class RobotFit:
         self._lately: deque[float] = deque(maxlen=self._settings.ticks)
         """The value of `excess` in the last ticks. The lowest of these values stands for the time
         before signals moved."""
-        self.restart_mean_excess()
+        self.restart_mean_excess_costs()
 
-    def restart_mean_excess(self) -> None:
+    def restart_mean_excess_costs(self) -> None:
         """Restart the mean of the excess costs, because the assignment of slots has changed."""
         self._ticks, self._over = 0, 0.0
 
@@ -74,7 +74,7 @@ class RobotFit:
 
     @property
     def min_correction_gain(self) -> float:
-        """Nats by which another assignment must be better to correct the present one.
+        """How many nats better another assignment must be to correct the present one.
 
         A correction replaces an assignment without a detected move of signals.
         """
@@ -82,28 +82,28 @@ class RobotFit:
 
     @property
     def min_gain_while_lost(self) -> float:
-        """Nats by which another assignment must be better to be tried while the monitor is lost."""
+        """How many nats better an assignment must be to be tried while the monitor is lost."""
         return self._settings.min_gain if self.limits is None else self.limits.min_gain
 
     @property
-    def min_gain(self) -> float:
-        """Nats by which another assignment must be better to replace the present one at once."""
+    def min_replacement_gain(self) -> float:
+        """How many nats better another assignment must be to replace the present one."""
         if self.limits is None:
             return self._settings.min_gain
         return self.limits.min_gain * (1.0 if self._seen else self._settings.caution)
 
-    def update_fit_from_excess(self, excess: float, *, assignment_known: bool) -> None:
+    def update_fit_from_excess(self, excess_nll: float, *, assignment_known: bool) -> None:
         """Update the mean of the excess costs, and whether the model fits the robot, by one tick.
 
         Args:
-            excess: The tick's costs above the usual ones in nats.
+            excess_nll: The tick's costs (negative log-likelihoods) above the usual ones, in nats.
             assignment_known: True if the assignment is known to be right, False if it is only the
                 best so far.
         """
         if self.limits is None:
             return
         settings, largest = self._settings, self.limits.max_excess
-        bounded = min(excess, 2.0 * largest)
+        bounded = min(excess_nll, 2.0 * largest)
         self._ticks += 1
         self.excess += (bounded - self.excess) / min(self._ticks, self._settings.ticks)
         self._lately.append(self.excess)
@@ -116,7 +116,7 @@ class RobotFit:
             settings.bad_ticks if assignment_known else settings.lost_ticks
         ):
             self._bad = True
-            self.restart_mean_excess()
+            self.restart_mean_excess_costs()
         elif assignment_known and long and self.excess <= largest:
             self._seen = True
 
@@ -151,6 +151,9 @@ class RobotFit:
 
     def does_move_explain_readings(self, current: Candidate, alternative: Candidate) -> bool:
         """Return whether a move of signals explains the readings of the channels that it concerns.
+
+        It does if it lowers these channels' excess costs (costs above the usual ones) by enough,
+        and the sum over all channels nearly as much.
 
         Args:
             current: The present assignment with its costs.

@@ -98,7 +98,7 @@ class ChangeDetector:
         """
         min_gain = self._settings.tick_gain_again if assignment_is_new else self._settings.tick_gain
         present = float(costs[assignment.slots, self._all].sum())
-        self.excess = above = present - self._costs.sum_usual_costs(prediction)
+        self.excess = above = present - self._costs.sum_usual_costs_over_channels(prediction)
         known = not assignment.lost or self.surprise < self.max_surprise
         if self.consistent and known:
             move = self._find_move(costs, assignment.slots, present, min_gain, prediction)
@@ -122,13 +122,13 @@ class ChangeDetector:
             costs: (slots, channels) the costs of the tick in nats.
             slots: (N,) the input slot that feeds each channel at present.
             present_cost: The total cost of the present assignment in nats.
-            min_gain: Nats by which the cheapest assignment must be better, with a penalty for moved
-                channels included in its cost.
+            min_gain: The least gain in nats: the difference between `present_cost` and the total
+                cost after the move, which includes a penalty for each moved channel.
             prediction: The prediction (1, N) for the tick.
         """
         if present_cost - float(costs.min(0).sum()) <= min_gain:
             return None
-        moved = self._costs.penalise_moves(costs, slots)
+        moved = self._costs.compute_costs_with_move_penalty(costs, slots)
         best = self._costs.solve_assignment(moved)
         gain = present_cost - float(moved[best, self._all].sum())
         if gain <= min_gain:
@@ -150,10 +150,10 @@ class Phase(Enum):
 class AssignmentSearch:
     """The search for the assignment of input slots to channels that fits the records best.
 
-    A record is one stored tick. After `suspend` the first tick calls `start_verification`. Each
-    further tick calls `count_tick_and_check_assignment_is_new`, and then `start_move_verification`
-    if a move was detected, or else `update_assignment`. On a robot that the model does not fit, a
-    tick calls only `reconsider_assignment`.
+    A record is one stored tick. After `suspend`, the monitor calls `start_verification` in the next
+    tick. In each further tick it calls `count_tick_and_check_if_assignment_is_new`, and then
+    `start_move_verification` if a move was detected, or else `update_assignment`. For a robot that
+    the model does not fit, it calls only `reconsider_assignment`.
 
     | phase | ends | next |
     |---|---|---|
@@ -190,7 +190,10 @@ class AssignmentSearch:
         self._evidence = Evidence(forward, costs, self._settings.verify_ticks, budget, evidence)
         self._newest = Evidence(forward, costs, self._settings.newest_ticks, budget, evidence)
         """A shorter store, with only the newest of the same records."""
-        self._assign, self._cost_moves = costs.solve_assignment, costs.penalise_moves
+        self._assign, self._cost_moves = (
+            costs.solve_assignment,
+            costs.compute_costs_with_move_penalty,
+        )
         self._all = np.arange(len(forward.channels))
         self._alike = forward.alike
         self._pairs = np.nonzero(np.triu(~self._alike, 1))
@@ -257,7 +260,9 @@ class AssignmentSearch:
         other_slots: np.ndarray,
         usual_costs: np.ndarray | None = None,
     ) -> Assignment:
-        """Clear the evidence; return the better of the present assignment and another one.
+        """Remove the evidence; return the better of the present assignment and another one.
+
+        The two are compared by the initial costs.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
@@ -278,7 +283,7 @@ class AssignmentSearch:
         found = [self._evidence.evaluate_assignment(one) for one in (assignment.slots, other_slots)]
         return self._choose_best_assignment(assignment, found)
 
-    def count_tick_and_check_assignment_is_new(self) -> bool:
+    def count_tick_and_check_if_assignment_is_new(self) -> bool:
         """Count a tick; return whether the assignment is so new that it may be wrong."""
         self._age += 1
         self._ticks += 1
@@ -290,8 +295,8 @@ class AssignmentSearch:
         record: TickRecord,
         prediction: Prediction,
         *,
-        unexplained: bool,
-        surprising: bool,
+        readings_unexplained: bool,
+        readings_surprising: bool,
     ) -> Assignment:
         """Store the record of a tick without a detected move; return the assignment after the tick.
 
@@ -299,30 +304,31 @@ class AssignmentSearch:
             assignment: The present assignment (which input slot feeds which channel).
             record: The readings of the tick by slot, with those before it.
             prediction: The prediction (1, N) of these readings under this assignment.
-            unexplained: Whether the assignment explains the recent readings so badly that any other
-                one is searched for.
-            surprising: Whether the assignment explains the recent readings worse than it should, so
-                that two channels may have swapped their signals.
+            readings_unexplained: Whether the assignment explains the recent readings so badly that
+                any other one is searched for.
+            readings_surprising: Whether the assignment explains the recent readings worse than it
+                should, so that two channels may have swapped their signals.
         """
         self._add_record(record)
-        self.phase = self._choose_phase(unexplained)
+        self.phase = self._choose_phase(readings_unexplained)
         if self.phase is Phase.SEEK:
             return self._search_all_assignments(assignment)
         if self.phase is Phase.REVIEW:
-            return self._review_assignment(assignment, prediction, surprising)
+            return self._review_assignment(assignment, prediction, readings_surprising)
         return self._verify_assignment(assignment)
 
-    def _choose_phase(self, unexplained: bool) -> Phase:
+    def _choose_phase(self, readings_unexplained: bool) -> Phase:
         """Return the phase of the search in this tick.
 
         Args:
-            unexplained: Whether the present assignment does not explain the recent readings.
+            readings_unexplained: Whether the present assignment does not explain the recent
+                readings.
         """
         if self._age <= self._settings.verify_ticks:
             return Phase.VERIFY_MOVE if self._moved else Phase.VERIFY_START
         return (
             Phase.SEEK
-            if unexplained and (self._is_review_due or self._candidates)
+            if readings_unexplained and (self._is_review_due or self._candidates)
             else Phase.REVIEW
         )
 
@@ -426,7 +432,7 @@ class AssignmentSearch:
             slots: (N,) the input slot that feeds each channel at present.
         """
         evidence = self._evidence.copy()
-        evidence.drop_initial_costs()
+        evidence.set_initial_costs_to_zero()
         identity = evidence.compute_and_store_identity_costs()
         present = evidence.evaluate_assignment(slots)
         yield present
@@ -452,7 +458,7 @@ class AssignmentSearch:
                 return assignment
             self._candidates = self._iterate_candidates_for_newest_ticks(assignment.slots)
         for candidate in self._candidates:
-            other = assignment.with_slots(candidate.slots)
+            other = assignment.copy_with_slots(candidate.slots)
             if (other.slots != assignment.slots).any() and self.does_evidence_support_change(
                 other, assignment.slots
             ):
@@ -464,7 +470,7 @@ class AssignmentSearch:
         return assignment
 
     def _review_assignment(
-        self, assignment: Assignment, prediction: Prediction, surprising: bool
+        self, assignment: Assignment, prediction: Prediction, readings_surprising: bool
     ) -> Assignment:
         """Add a tick to the evidence; return the assignment, corrected if channels were confused.
 
@@ -475,9 +481,10 @@ class AssignmentSearch:
         Args:
             assignment: The present assignment (which input slot feeds which channel).
             prediction: The prediction (1, N) for this tick.
-            surprising: Whether the assignment explains the recent readings worse than it should.
+            readings_surprising: Whether the assignment explains the recent readings worse than it
+                should.
         """
-        self._surprising, self._candidates = surprising, None
+        self._surprising, self._candidates = readings_surprising, None
         if self._swapped is not None:
             assignment = self._swap_channels_if_supported(assignment, self._swapped)
             self._swapped = None
@@ -500,7 +507,7 @@ class AssignmentSearch:
                 self._newest.evaluate_assignment(assignment.slots),
                 self._newest.evaluate_assignment(slots),
             )
-            if gained < self._fit.min_gain or not self._fit.does_move_explain_readings(
+            if gained < self._fit.min_replacement_gain or not self._fit.does_move_explain_readings(
                 present, other
             ):
                 return assignment
@@ -509,10 +516,10 @@ class AssignmentSearch:
         ):
             return assignment
         self.rewires += 1
-        return assignment.with_slots(slots)
+        return assignment.copy_with_slots(slots)
 
     def continue_postponed_work(self, assignment: Assignment) -> None:
-        """Do the work that the last tick postponed: add its costs, or try swaps of two channels.
+        """Do the work that the last tick postponed: add its readings' costs, or try channel swaps.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
@@ -520,15 +527,15 @@ class AssignmentSearch:
         if self._to_swap is not None:
             best, self._to_swap = self._to_swap, None
             count = self._count_affordable_swaps(self._evidence)
-            begin = self._advance_swap_counter(best.slots, count)
-            self._swapped = self._find_best_swap(best, self._evidence, begin, count)
+            begin = self._get_next_swap_rank_and_advance(best.slots, count)
+            self._swapped = self._find_best_swapped_slots(best, self._evidence, begin, count)
         if self._surprising:
             self._surprising = False
             best, count = (
                 self._newest.evaluate_assignment(assignment.slots),
                 self._count_affordable_swaps(self._newest),
             )
-            self._swapped = self._find_best_swap(best, self._newest, 0, count)
+            self._swapped = self._find_best_swapped_slots(best, self._newest, 0, count)
         if self._put_off is not None:
             prediction, self._put_off = self._put_off, None
             self._update_fading_costs(assignment, prediction)
@@ -554,8 +561,8 @@ class AssignmentSearch:
     def compute_sure_channel_mask(self, assignment: Assignment, min_nats: float) -> np.ndarray:
         """Return a mask (N,) of the channels that can hardly be confused with another.
 
-        For such a channel, costs would grow by at least `min_nats` if it swapped input slots with
-        any channel.
+        If such a channel swapped input slots with any other channel, the costs would grow by at
+        least `min_nats`.
 
         Args:
             assignment: Which input slot feeds which channel.
@@ -615,8 +622,9 @@ class AssignmentSearch:
     ) -> Iterator[Candidate]:
         """Yield an assignment with its costs, then one that fits these costs best, and so on.
 
-        The costs depend on predictions, which depend on the assignment. So costs and assignment are
-        computed in turns, until an assignment occurs twice or the number of turns is reached.
+        An assignment's costs depend on the predictions under it. So in each turn the assignment of
+        least total cost is found for the last costs, and new costs are computed for it. The
+        iteration ends if an assignment occurs twice, or after a fixed number of turns.
 
         Args:
             evidence: The recorded ticks.
@@ -629,28 +637,30 @@ class AssignmentSearch:
             yield found[-1]
             start_slots = self._assign(found[-1].costs)
 
-    def _swap_channels_if_supported(self, assignment: Assignment, slots: np.ndarray) -> Assignment:
+    def _swap_channels_if_supported(
+        self, assignment: Assignment, swapped_slots: np.ndarray
+    ) -> Assignment:
         """Return the assignment with two channels swapped if the evidence supports it.
 
         Otherwise return the given assignment.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
-            slots: (N,) the input slot of each channel with two channels swapped.
+            swapped_slots: (N,) the input slot of each channel with two channels swapped.
         """
         present, swapped = (
             self._newest.evaluate_assignment(assignment.slots),
-            self._newest.evaluate_assignment(slots),
+            self._newest.evaluate_assignment(swapped_slots),
         )
         if not self._is_candidate_accepted(assignment, present, swapped):
             return assignment
         if not self._is_change_supported_by_classifier(
-            self._newest.compute_identity_costs(), assignment.slots, slots
+            self._newest.compute_identity_costs(), assignment.slots, swapped_slots
         ):
             return assignment
         self._costs = swapped.costs
         self.rewires += 1
-        return assignment.with_slots(slots)
+        return assignment.copy_with_slots(swapped_slots)
 
     def does_evidence_support_change(self, assignment: Assignment, known_slots: np.ndarray) -> bool:
         """Return whether the records support replacing the last known assignment by another one.
@@ -662,33 +672,35 @@ class AssignmentSearch:
         if self._fit.limits is None or (assignment.slots == known_slots).all():
             return True
         evidence = self._evidence.copy()
-        evidence.drop_initial_costs()  # the prior at the start is not about readings
+        evidence.set_initial_costs_to_zero()  # the prior at the start is not about readings
         before, now = (
             evidence.evaluate_assignment(known_slots),
             evidence.evaluate_assignment(assignment.slots),
         )
         ticks = len(evidence.records)
         explained = float(now.excess.sum()) <= ticks * self._fit.limits.max_excess
-        gained = before.total - now.total >= self._fit.min_gain
+        gained = before.total - now.total >= self._fit.min_replacement_gain
         return explained and gained and self._fit.does_move_explain_readings(before, now)
 
     def _is_candidate_accepted(
-        self, assignment: Assignment, current: Candidate, other: Candidate
+        self, assignment: Assignment, current: Candidate, candidate: Candidate
     ) -> bool:
         """Return whether a candidate is so much better than the current one that it is accepted.
 
-        While the monitor is lost, less is required, because what the search finds then changes
-        nothing yet for the policy.
+        While the monitor is lost, a smaller gain is enough, because the policy then gets the
+        readings as they are wired, whatever the search finds.
 
         Args:
-            assignment: The present assignment (which input slot feeds which channel).
-            current: The candidate to compare with.
-            other: The candidate that may be accepted.
+            assignment: The present assignment, which says whether the monitor is lost.
+            current: The assignment to compare with, with its costs.
+            candidate: The assignment that may be accepted, with its costs.
         """
-        gain = current.total - other.total
+        gain = current.total - candidate.total
         if assignment.lost and not self._moved:
             return gain >= self._fit.min_gain_while_lost
-        return gain >= self._fit.min_gain and self._fit.does_move_explain_readings(current, other)
+        return gain >= self._fit.min_replacement_gain and self._fit.does_move_explain_readings(
+            current, candidate
+        )
 
     def _is_change_supported_by_classifier(
         self, identity_costs: np.ndarray, slots_before: np.ndarray, slots_after: np.ndarray
@@ -719,30 +731,30 @@ class AssignmentSearch:
         rows = self._swap_rows * max(1, len(evidence.records))
         return min(max(1, self._budget.count_affordable_comparisons(rows)), self._settings.swaps)
 
-    def _advance_swap_counter(self, slots: np.ndarray, count: int) -> int:
-        """Count swaps of two channels as tried; return how many were tried before them.
+    def _get_next_swap_rank_and_advance(self, slots: np.ndarray, swap_count: int) -> int:
+        """Return the rank of the next swap of two channels to try; then advance it past some swaps.
 
-        Swaps of an assignment are tried from the likeliest on, some in each tick. The counter
-        restarts at 0 after the last swap.
+        The possible swaps in an assignment are ranked from the likeliest (rank 0) on, and only some
+        are tried in each tick. After the last swap, the next rank is 0 again.
 
         Args:
             slots: (N,) the input slot of each channel in the assignment whose channels are swapped.
-            count: The number of swaps that are tried next.
+            swap_count: The number of swaps that are tried in this tick.
         """
         key = slots.tobytes()
         tried = self._tried.get(key, 0)
-        more = tried + count < min(self._settings.max_swaps, len(self._pairs[0]))
-        self._tried[key] = tried + count if more else 0
+        more = tried + swap_count < min(self._settings.max_swaps, len(self._pairs[0]))
+        self._tried[key] = tried + swap_count if more else 0
         return tried
 
-    def _find_best_swap(
+    def _find_best_swapped_slots(
         self, best: Candidate, evidence: Evidence, first_swap: int, swap_count: int
     ) -> np.ndarray | None:
-        """Return the best assignment (N,) with two channels swapped, or None if none is better.
+        """Return the best assignment (N,) with two channels swapped; None if none is better.
 
-        `_iterate_refined_candidates` can end at an assignment that fits the predictions under it
-        although both are wrong, such as with two legs confused. So here each swap is evaluated with
-        the predictions under the swapped assignment.
+        A wrong assignment can fit the predictions that follow from it, because these are wrong too,
+        for example if two legs are confused. `_iterate_refined_candidates` can end at such an
+        assignment. So here each swap is evaluated by the predictions under the swapped assignment.
 
         Args:
             best: The best assignment so far (which input slot feeds which channel).
@@ -780,4 +792,4 @@ class AssignmentSearch:
         if not self._counted and best is not candidates[0]:
             self.rewires += 1
             self._counted = True
-        return assignment.with_slots(best.slots)
+        return assignment.copy_with_slots(best.slots)

@@ -23,7 +23,8 @@ F32 = np.float32
 def estimate_roughness(readings: np.ndarray, settings: NoiseSettings) -> float:
     """Return how rough the smoothest channels are, as a standard deviation of noise.
 
-    If a constant signal carried noise of this standard deviation, its readings would be as rough.
+    A channel is rough if its change differs much from one tick to the next. The result is the
+    standard deviation of the noise that would make a constant signal as rough.
 
     Args:
         readings: (T, N) the readings of T ticks, with at least one channel without NaN.

@@ -59,8 +59,9 @@ class CostSettings:
 class StuckSettings:
     """Numbers that decide when a sensor counts as stuck at one reading.
 
-    They were chosen on the Ant with three of 28 sensors frozen (mean return 1621 with a monitor
-    without these rules, 2575 without a monitor), on HopperBullet and on BipedalWalker's lidar.
+    They were chosen on the Ant with three of 28 sensors frozen, on HopperBullet and on
+    BipedalWalker's lidar. On the Ant, a monitor without these rules lowered the mean return from
+    2575 (without a monitor) to 1621.
     """
 
     ticks: int = 5
@@ -417,7 +418,7 @@ class NeuronStateSettings:
     """Numbers for the monitor's corrections of the states of the policy's neurons.
 
     They were chosen on the Ant with signals moved every 25 steps and on the ground, and on a hopper
-    with signals moved every 100 steps (mean return 1,098 before, 2,383 after).
+    with signals moved every 100 steps, where they raised the mean return from 1,098 to 2,383.
     """
 
     replay_ticks: int = 40

@@ -19,15 +19,15 @@ class StuckSensors:
     ticks in which its channel should change.
 
     Contacts may rightly rest at 0 or 1, and constant channels at their value. If a slot that is
-    assumed to feed such a channel reads no such value, signals have moved. Then every slot that
-    reads one of these values may carry a contact or a constant. So it counts as stuck only after
-    more ticks, and only ticks in which the assignment of the changing slots is known are counted.
+    assumed to feed such a channel reads none of these values, signals have moved. Then every slot
+    that reads one of them may carry a contact or a constant. Such a slot counts as stuck only after
+    more ticks, and only the ticks count in which the assignment of the changing slots is known.
 
     Args:
         slot_count: The number N of slots.
         resting_values: The values at which contacts and constants may rest.
-        max_excess: The sum of the changing slots' excess nats (costs above the usual ones) below
-            which their assignment counts as known.
+        max_excess: The assignment of the changing slots counts as known while the sum of their
+            excess costs (nats above the usual costs) is below this.
         settings: The tuned numbers of the estimator.
     """
 
@@ -92,7 +92,7 @@ class StuckSensors:
         """The mask (N,) of input slots that read something else than at the last tick."""
         return ~self.mask_of_unchanged_readings
 
-    def restart_counts(self, slot_mask: np.ndarray) -> None:
+    def restart_unchanged_tick_counts(self, slot_mask: np.ndarray) -> None:
         """Restart, for some input slots, the counts of ticks in which the reading did not change.
 
         The sums of the excess costs in these ticks are restarted too. Call it for slots that turn

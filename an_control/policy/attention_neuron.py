@@ -35,7 +35,7 @@ class AttentionNeuron(PreviousAction, Policy):
 
     _identified: tuple[Sequence[str], np.ndarray, np.ndarray] | None
     """The ids in the previous call of `increase_identity_evidence`, with the result of
-    `_find_known_neurons` for them."""
+    `_find_known_ids_and_neurons` for them."""
 
     def __init__(self, model: Model, engine: PolicyEngine, keep_ticks: int | None = None) -> None:
         if keep_ticks is None:
@@ -81,7 +81,7 @@ class AttentionNeuron(PreviousAction, Policy):
         self._engine.remove_all_neurons()
         self._column: dict[str, int] = {}
         self._idle = np.zeros(0, np.int64)
-        self._map_ids_to_neurons(())
+        self._store_neurons_of_ids(())
 
     def save_state(self) -> dict[str, np.ndarray]:
         """Return a copy of each channel's neuron state by id, for `restore_state`."""
@@ -109,18 +109,21 @@ class AttentionNeuron(PreviousAction, Policy):
 
         Args:
             ids: (N,) channel ids.
-            channels: (N,) the index of the nominal channel whose signal arrives under each id.
+            channels: (N,) for each id the index, in the task's order, of the channel whose signal
+                arrives under it.
             min_nats: The value in nats to which the evidence is increased where it is lower.
         """
         if not self._knows_queries:
             return
         if self._identified is None or self._identified[0] is not ids:
-            self._identified = ids, *self._find_known_neurons(ids)
+            self._identified = ids, *self._find_known_ids_and_neurons(ids)
         _, places, neurons = self._identified
         whole = len(places) == len(ids)
-        self._engine.increase_evidence(neurons, channels if whole else channels[places], min_nats)
+        self._engine.increase_evidence_for_queries(
+            neurons, channels if whole else channels[places], min_nats
+        )
 
-    def advance_channels(
+    def advance_channel_states(
         self, ids: Sequence[str], values: np.ndarray, previous_action: np.ndarray
     ) -> None:
         """Advance the neurons of some channels by one tick without computing an action.
@@ -130,10 +133,10 @@ class AttentionNeuron(PreviousAction, Policy):
             values: (N,) their readings.
             previous_action: (A,) the action before these readings.
         """
-        places, neurons = self._find_known_neurons(ids)
+        places, neurons = self._find_known_ids_and_neurons(ids)
         self._engine.advance_neurons(values[places].astype(np.float32), neurons, previous_action)
 
-    def _find_known_neurons(self, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    def _find_known_ids_and_neurons(self, ids: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return the positions in `ids` of the ids that have a neuron, and these neurons' indices.
 
         Args:
@@ -151,7 +154,7 @@ class AttentionNeuron(PreviousAction, Policy):
                 set.
         """
         self._column = {names.get(name, name): column for name, column in self._column.items()}
-        self._map_ids_to_neurons(self._ids)
+        self._store_neurons_of_ids(self._ids)
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
         """Compute one tick from arrays and return the action (A,) float32 in [-1, 1].
@@ -170,27 +173,28 @@ class AttentionNeuron(PreviousAction, Policy):
         ids = ids if type(ids) is tuple else tuple(ids)
         largest = ORDINARY
         if not np.vdot(values, values) < 0.5 * ORDINARY**2:  # vdot: no warning of overflow
-            values, ids, largest = _select_present_readings(values, ids)
+            values, ids, largest = _select_present_readings_and_bound(values, ids)
         if ids is not self._ids and ids != self._ids:
-            self._map_ids_to_neurons(ids)
+            self._store_neurons_of_ids(ids)
         rounding_number = self._ordinary_rounding_number
         if largest > ORDINARY:
             rounding_number = compute_sum_rounding_number(len(ids), largest)
         if self._missing is not None:
-            self._count_and_remove_missing_channels()
+            self._remove_long_missing_channels()
         self._values[:] = values if self._place is None else values[self._place]
         self._previous = self._engine.step(
             self._values, self._columns, self._previous, rounding_number
         )
         return self._previous.copy()
 
-    def _map_ids_to_neurons(self, ids: tuple[str, ...]) -> None:
-        """Map channel ids to the indices of their neurons, for all ticks until other ids are given.
+    def _store_neurons_of_ids(self, ids: tuple[str, ...]) -> None:
+        """Store the index of each channel id's neuron, for all ticks until other ids are given.
 
-        Unknown ids get new neurons. Neurons whose ids are not given are those of missing channels.
+        An id that had no neuron gets a new one. Neurons whose ids are not given are those of
+        missing channels.
 
         Args:
-            ids: The channel ids of a tick's readings, in their order.
+            ids: The channel ids of a tick's readings, in the order of the readings.
 
         Raises:
             ValueError: An id occurs twice.
@@ -215,8 +219,8 @@ class AttentionNeuron(PreviousAction, Policy):
         self._idle[neurons] = 0
         self._ordinary_rounding_number = compute_sum_rounding_number(max(len(ids), 1), ORDINARY)
 
-    def _count_and_remove_missing_channels(self) -> None:
-        """Count missing channels' ticks; remove channels missing for over `keep_ticks` ticks."""
+    def _remove_long_missing_channels(self) -> None:
+        """Count a tick for each missing channel; remove those missing for over `keep_ticks`."""
         self._idle[self._missing] += 1
         late = self._idle > self.keep_ticks
         if late.any():
@@ -225,7 +229,7 @@ class AttentionNeuron(PreviousAction, Policy):
             names = list(self._column)
             self._column = {names[old]: new for new, old in enumerate(stay)}
             self._idle = self._idle[stay]
-            self._map_ids_to_neurons(self._ids)
+            self._store_neurons_of_ids(self._ids)
 
     @property
     def channel_order(self) -> tuple[str, ...]:
@@ -258,12 +262,12 @@ class AttentionNeuron(PreviousAction, Policy):
         return terms.sum(axis=2) + self._key_bias  # last bits would depend on a channel's row
 
 
-def _select_present_readings(
+def _select_present_readings_and_bound(
     values: np.ndarray, ids: tuple[str, ...]
 ) -> tuple[np.ndarray, tuple[str, ...], float]:
     """Return the readings that are not missing, their channel ids, and a bound of their magnitudes.
 
-    The bound is the largest magnitude, but at least `ORDINARY`, the bound of an ordinary tick.
+    The bound is the largest magnitude of a reading, or `ORDINARY` if that is larger.
 
     Args:
         values: (N,) the readings; one that is not finite, or whose magnitude is over `MAX_READING`,

@@ -29,7 +29,7 @@ Spacing = TypeVar("Spacing", np.float64, np.ndarray)
 
 
 def compute_rounding_number(spacing: Spacing) -> Spacing:
-    """Return the large number whose addition and subtraction rounds a float64 to multiples.
+    """Return the large number that rounds a float64 if it is added and subtracted again.
 
     If r is this rounding number and x is much smaller than r, then ``(x + r) - r`` is x rounded to
     a multiple of `spacing`.
@@ -46,11 +46,11 @@ ROUND_MASS = compute_rounding_number(np.float64(2.0**-30))
 """The rounding number for sums of up to 2**22 attention weights in [0, 1]."""
 
 
-def round_weights(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Round weights so that their product with neuron outputs is exact.
+def round_weights_for_exact_products(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Round weights so that their matrix product with neuron outputs is exact.
 
     Args:
-        weights: (R, d) the weights, for outputs (d, N).
+        weights: (R, d) the weights, by which outputs (d, N) are multiplied.
 
     Returns:
         A pair: the weights (R, d), of which each row is rounded to multiples of its own power of
@@ -62,15 +62,15 @@ def round_weights(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.ascontiguousarray((weights + shifters) - shifters), shifters
 
 
-def compute_sum_rounding_number(channels: int, largest_term: float) -> np.float64:
+def compute_sum_rounding_number(channel_count: int, largest_term: float) -> np.float64:
     """Return the rounding number r with which a sum over channels becomes exact.
 
     The sum is exact if ``(x + r) - r`` is added in place of each term x; see
     `compute_rounding_number`.
 
     Args:
-        channels: The number of terms, one for each channel.
+        channel_count: The number of terms, one for each channel.
         largest_term: The largest magnitude of a term.
     """
-    bits_above = math.frexp(largest_term * channels)[1] + 1
+    bits_above = math.frexp(largest_term * channel_count)[1] + 1
     return compute_rounding_number(np.float64(2.0 ** (bits_above - 52)))

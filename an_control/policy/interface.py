@@ -124,7 +124,7 @@ class Policy(Protocol):
 
     @property
     def recovery_count(self) -> int:
-        """The number of times since the last reset that random actions began to free the robot."""
+        """How often since the last reset random actions were started to free the robot."""
         return 0
 
     @property
@@ -174,11 +174,12 @@ class ChannelState(Protocol):
 
         Args:
             ids: (N,) channel ids.
-            channels: (N,) the index of the nominal channel whose signal arrives under each id.
+            channels: (N,) for each id the index, in the task's order, of the channel whose signal
+                arrives under it.
             min_nats: The value in nats to which the evidence is increased where it is lower.
         """
 
-    def advance_channels(
+    def advance_channel_states(
         self, ids: Sequence[str], values: np.ndarray, previous_action: np.ndarray
     ) -> None:
         """Advance the states of some channels by one tick without computing an action.
@@ -277,7 +278,7 @@ class PreviousAction:
     def previous_action(self) -> np.ndarray:
         """The previous action (A,) in [-1, 1], a copy.
 
-        Set it if another action was sent to the robot.
+        Set it if the robot got another action than the policy has returned.
 
         Raises:
             ValueError: An action of another shape, or with a value outside [-1, 1], is set.
@@ -338,7 +339,10 @@ class WrappingPolicy(Policy):
 
     @property
     def previous_action(self) -> np.ndarray:
-        """The previous action (A,) in [-1, 1]; set it if another action was sent to the robot."""
+        """The previous action (A,) in [-1, 1].
+
+        Set it if the robot got another action than the policy has returned.
+        """
         return self.policy.previous_action
 
     @previous_action.setter
@@ -381,5 +385,5 @@ class WrappingPolicy(Policy):
 
     @property
     def recovery_count(self) -> int:
-        """The number of times since the last reset that random actions began to free the robot."""
+        """How often since the last reset random actions were started to free the robot."""
         return self.policy.recovery_count

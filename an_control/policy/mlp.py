@@ -21,15 +21,16 @@ Layers = tuple[tuple[np.ndarray, np.ndarray], ...]
 """A network's layers in order, each a weight (out, in) and a bias (out,)."""
 
 
-def get_head_layers(arrays: Mapping[str, np.ndarray], layers: int) -> Layers:
+def get_head_layers(arrays: Mapping[str, np.ndarray], layer_count: int) -> Layers:
     """Return the first layers of a model's head (the network that computes the action).
 
     Args:
         arrays: The model's arrays by name.
-        layers: The number of layers.
+        layer_count: The number of layers.
     """
     return tuple(
-        (arrays[f"head.{layer}.weight"], arrays[f"head.{layer}.bias"]) for layer in range(layers)
+        (arrays[f"head.{layer}.weight"], arrays[f"head.{layer}.bias"])
+        for layer in range(layer_count)
     )
 
 

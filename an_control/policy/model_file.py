@@ -86,18 +86,18 @@ class Model:
         own = 0 if self.network is None else self.network.parameters
         return own + sum(array.size for array in self.arrays.values())
 
-    def with_normalised_sums(self, channels: int) -> Model:
+    def copy_with_normalised_channel_sums(self, channel_count: int) -> Model:
         """Return a copy whose sums over channels are scaled to a nominal number of channels.
 
         Args:
-            channels: The nominal number of channels; 0: the sums are not scaled.
+            channel_count: The nominal number of channels; 0: the sums are not scaled.
 
         Raises:
             ValueError: This kind of policy has no such sums.
         """
         if not isinstance(self.sizes, AttentionSizes):
             raise ValueError(f"normalise: a policy of kind {self.kind} has no sums over channels")
-        return replace(self, sizes=replace(self.sizes, normalise=channels))
+        return replace(self, sizes=replace(self.sizes, normalise=channel_count))
 
     def list_array_shapes(self) -> Shapes:
         """Return the shapes of the arrays by name.
@@ -124,8 +124,8 @@ class Model:
             array = self.arrays[name]
             if array.dtype != np.float32:
                 raise ValueError(f"array {name!r} is {array.dtype}, not float32")
-            _check_shape(name, array.shape, shape)
-            _check_values(name, array)
+            _check_array_shape(name, array.shape, shape)
+            _check_array_values(name, array)
 
 
 def write_model(path: str | os.PathLike[str], model: Model) -> None:
@@ -333,7 +333,7 @@ def _read_model_without_arrays(file: FileIO | BytesIO, size: int) -> tuple[Model
 
 
 def _extract_project_header(tensors: Any) -> dict[str, Any]:
-    """Remove the metadata from a safetensors header; return this project's header in it.
+    """Remove the metadata from a safetensors header; return the project's header that they hold.
 
     Args:
         tensors: The safetensors header as parsed JSON; changed.
@@ -375,7 +375,7 @@ def _compute_array_offsets(
     _check_array_names(tensors, shapes)
     places, origin = {}, start
     for name in sorted(tensors, key=lambda name: tensors[name]["data_offsets"]):
-        _check_shape(name, tuple(tensors[name]["shape"]), shapes[name])
+        _check_array_shape(name, tuple(tensors[name]["shape"]), shapes[name])
         places[name], start = start, start + 4 * math.prod(shapes[name])
         begin, end = tensors[name]["data_offsets"]
         if (origin + begin, origin + end) != (places[name], start):
@@ -407,7 +407,7 @@ def _read_array(
         if not read:
             raise ValueError("truncated")
         done += read
-    _check_values(name, array)
+    _check_array_values(name, array)
     array.flags.writeable = False
     return array
 
@@ -428,13 +428,13 @@ def _check_array_names(names: Collection[str], shapes: Shapes) -> None:
         raise ValueError(f"array {short(extra[0])} is unknown, allowed are {', '.join(shapes)}")
 
 
-def _check_shape(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
+def _check_array_shape(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
     """Check that the shape of an array is the expected one; raise ValueError if it is not."""
     if shape != expected:
         raise ValueError(f"array {name!r} has shape {shape}, its sizes say {expected}")
 
 
-def _check_values(name: str, array: np.ndarray) -> None:
+def _check_array_values(name: str, array: np.ndarray) -> None:
     """Check that the values of an array are finite and within bounds.
 
     Raises:

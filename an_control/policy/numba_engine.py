@@ -15,7 +15,12 @@ import numpy as np
 from an_control.policy.engine import JUMP_LIMIT, PolicyEngine
 from an_control.policy.exact_sums import ROUND_MASS
 from an_control.policy.model_file import Model
-from an_control.policy.packed_weights import KernelOptions, copy_aligned, pack_memory, pack_weights
+from an_control.policy.packed_weights import (
+    KernelOptions,
+    copy_to_aligned_array,
+    pack_memory_weights,
+    pack_weights,
+)
 from an_control.policy.sizes import AttentionSizes
 from an_control.system.compiled_cache import njit
 
@@ -79,8 +84,9 @@ def advance_lstm_neurons(values, neurons, input_weights, hidden, state):
     Args:
         values: (N,) the readings.
         neurons: (N,) the index of each channel's row in `state`.
-        input_weights: (1 + F, 4d) the first row is the sum of the inputs that all channels share.
-            The other rows are the weights of the inputs that each neuron gets from its channel.
+        input_weights: (1 + F, 4d) in the first row the weighted sum of the inputs that all channels
+            share, in the others the weights of the F inputs that each neuron gets from its own
+            channel.
         hidden: (d, 4d) the weights of the neurons' own outputs.
         state: (rows, 2d + 1) for each neuron its outputs h, its cells c and its previous reading;
             changed.
@@ -108,7 +114,7 @@ def advance_lstm_neurons(values, neurons, input_weights, hidden, state):
                 for g in range(gates):
                     zi[g] = input_weights[0, g] + input_weights[1, g] * value
         one, other = state[neurons[first]], state[neurons[first + count - 1]]
-        add_two_products(z[0], z[1], hidden, one, other)
+        add_two_vector_matrix_products(z[0], z[1], hidden, one, other)
         for i in range(count):
             zi, own = z[i], state[neurons[first + i]]
             for g in range(gates):
@@ -131,8 +137,9 @@ def advance_stacked_neurons(values, neurons, input_weights, state):
     Args:
         values: (N,) the readings.
         neurons: (N,) the index of each channel's row in `state`.
-        input_weights: (1 + k, d) the first row is the sum of the inputs that all channels share.
-            The other rows are the weights of the inputs that each neuron gets from its channel.
+        input_weights: (1 + k, d) in the first row the weighted sum of the inputs that all channels
+            share, in the others the weights of the k inputs that each neuron gets from its own
+            channel.
         state: (rows, d + k) for each neuron its outputs h, then its k newest readings; changed.
     """
     inputs, d = len(input_weights) - 1, input_weights.shape[1]
@@ -183,82 +190,94 @@ def reset_neurons_on_jump(values, neurons, state, stored_readings):
 
 
 @njit(inline="always", error_model="numpy")
-def add_product(out, rows, x):
-    """Add the product ``x @ rows`` to `out`, in place.
+def add_vector_matrix_product(out, matrix, vector):
+    """Add the product ``vector @ matrix`` to `out`, in place.
 
     It adds eight rows at a time, because `out` can then stay in registers.
     """
-    count, width = rows.shape
+    count, width = matrix.shape
     whole = count - count % 8
     for k in range(0, whole, 8):
-        x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
-        x4, x5, x6, x7 = x[k + 4], x[k + 5], x[k + 6], x[k + 7]
+        x0, x1, x2, x3 = vector[k], vector[k + 1], vector[k + 2], vector[k + 3]
+        x4, x5, x6, x7 = vector[k + 4], vector[k + 5], vector[k + 6], vector[k + 7]
         for j in range(width):
-            total = out[j] + rows[k, j] * x0
-            total = total + rows[k + 1, j] * x1
-            total = total + rows[k + 2, j] * x2
-            total = total + rows[k + 3, j] * x3
-            total = total + rows[k + 4, j] * x4
-            total = total + rows[k + 5, j] * x5
-            total = total + rows[k + 6, j] * x6
-            out[j] = total + rows[k + 7, j] * x7
+            total = out[j] + matrix[k, j] * x0
+            total = total + matrix[k + 1, j] * x1
+            total = total + matrix[k + 2, j] * x2
+            total = total + matrix[k + 3, j] * x3
+            total = total + matrix[k + 4, j] * x4
+            total = total + matrix[k + 5, j] * x5
+            total = total + matrix[k + 6, j] * x6
+            out[j] = total + matrix[k + 7, j] * x7
     for k in range(whole, count):
         for j in range(width):
-            out[j] += rows[k, j] * x[k]
+            out[j] += matrix[k, j] * vector[k]
 
 
 @njit(inline="always", error_model="numpy")
-def add_sparse_product(out, rows, x):
-    """Add the product ``x @ rows`` to `out`, in place, skipping rows for which x is 0.
+def add_sparse_vector_matrix_product(out, matrix, vector):
+    """Add the product ``vector @ matrix`` to `out`, in place, without the zeros of the vector.
 
-    The result has the same bits as that of `add_product`, because adding zeros changes none.
-    Skipping saves time because at any time most units of a relu layer are 0.
+    The result has the same bits as that of `add_vector_matrix_product`, because adding zeros
+    changes none. It saves time, because at any time most units of a relu layer are 0.
     """
-    width, count = rows.shape[1], 0
-    active = np.empty(len(x), np.int64)
-    for k in range(len(x)):
+    width, count = matrix.shape[1], 0
+    active = np.empty(len(vector), np.int64)
+    for k in range(len(vector)):
         active[count] = k
-        count += x[k] != 0.0
+        count += vector[k] != 0.0
     whole = count - count % 8
     for at in range(0, whole, 8):
         k0, k1, k2, k3 = active[at], active[at + 1], active[at + 2], active[at + 3]
         k4, k5, k6, k7 = active[at + 4], active[at + 5], active[at + 6], active[at + 7]
-        x0, x1, x2, x3, x4, x5, x6, x7 = x[k0], x[k1], x[k2], x[k3], x[k4], x[k5], x[k6], x[k7]
+        x0, x1, x2, x3, x4, x5, x6, x7 = (
+            vector[k0],
+            vector[k1],
+            vector[k2],
+            vector[k3],
+            vector[k4],
+            vector[k5],
+            vector[k6],
+            vector[k7],
+        )
         for j in range(width):
-            total = out[j] + rows[k0, j] * x0
-            total = total + rows[k1, j] * x1
-            total = total + rows[k2, j] * x2
-            total = total + rows[k3, j] * x3
-            total = total + rows[k4, j] * x4
-            total = total + rows[k5, j] * x5
-            total = total + rows[k6, j] * x6
-            out[j] = total + rows[k7, j] * x7
+            total = out[j] + matrix[k0, j] * x0
+            total = total + matrix[k1, j] * x1
+            total = total + matrix[k2, j] * x2
+            total = total + matrix[k3, j] * x3
+            total = total + matrix[k4, j] * x4
+            total = total + matrix[k5, j] * x5
+            total = total + matrix[k6, j] * x6
+            out[j] = total + matrix[k7, j] * x7
     for at in range(whole, count):
         k = active[at]
         for j in range(width):
-            out[j] += rows[k, j] * x[k]
+            out[j] += matrix[k, j] * vector[k]
 
 
 @njit(inline="always", error_model="numpy")
-def add_two_products(out, other, rows, x, y):
-    """Add ``x @ rows`` to `out` and ``y @ rows`` to `other`, in place, loading each row once."""
-    count, width = rows.shape
+def add_two_vector_matrix_products(out, other_out, matrix, x, y):
+    """Add ``x @ matrix`` to `out` and ``y @ matrix`` to `other_out`, in place.
+
+    Each row of the matrix is loaded only once, for both products.
+    """
+    count, width = matrix.shape
     whole = count - count % 4
     for k in range(0, whole, 4):
         x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
         y0, y1, y2, y3 = y[k], y[k + 1], y[k + 2], y[k + 3]
         for j in range(width):
-            r0, r1, r2, r3 = rows[k, j], rows[k + 1, j], rows[k + 2, j], rows[k + 3, j]
+            r0, r1, r2, r3 = matrix[k, j], matrix[k + 1, j], matrix[k + 2, j], matrix[k + 3, j]
             out[j] = out[j] + r0 * x0 + r1 * x1 + r2 * x2 + r3 * x3
-            other[j] = other[j] + r0 * y0 + r1 * y1 + r2 * y2 + r3 * y3
+            other_out[j] = other_out[j] + r0 * y0 + r1 * y1 + r2 * y2 + r3 * y3
     for k in range(whole, count):
         for j in range(width):
-            out[j] += rows[k, j] * x[k]
-            other[j] += rows[k, j] * y[k]
+            out[j] += matrix[k, j] * x[k]
+            other_out[j] += matrix[k, j] * y[k]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def advance_memory_and_predict(memory, previous_action, memory_rows, expecting_rows):
+def advance_memory_and_expect_readings(memory, previous_action, memory_rows, expecting_rows):
     """Advance the GRU of the head's memory by a tick; return the readings (n,) that it expects.
 
     Args:
@@ -266,32 +285,36 @@ def advance_memory_and_predict(memory, previous_action, memory_rows, expecting_r
             `reference_engine`), then their readings (x), then the H units of the GRU. The units are
             changed.
         previous_action: (A,) the previous action.
-        memory_rows: The weights of the GRU, see `packed_weights.pack_memory`.
+        memory_rows: The weights of the GRU, see `packed_weights.pack_memory_weights`.
         expecting_rows: The weights from the memory to the expected readings, see
-            `packed_weights.pack_memory`.
+            `packed_weights.pack_memory_weights`.
     """
     units = memory_rows.shape[1] // 3
     seen = len(memory) - units
     entering, staying = memory_rows[0].copy(), memory_rows[len(memory_rows) - 1].copy()
     state = memory[seen:]
-    add_product(entering, memory_rows[1 : 1 + seen], memory[:seen])
+    add_vector_matrix_product(entering, memory_rows[1 : 1 + seen], memory[:seen])
     behind = 1 + seen + units
-    add_product(entering, memory_rows[behind : behind + len(previous_action)], previous_action)
-    add_product(staying, memory_rows[1 + seen : behind], state)
+    add_vector_matrix_product(
+        entering, memory_rows[behind : behind + len(previous_action)], previous_action
+    )
+    add_vector_matrix_product(staying, memory_rows[1 + seen : behind], state)
     for k in range(2 * units):
         entering[k] = F32(0.5) * compute_tanh(entering[k] + staying[k]) + F32(0.5)
     for k in range(units):
         new = compute_tanh(entering[2 * units + k] + entering[k] * staying[2 * units + k])
         state[k] = new + entering[units + k] * (state[k] - new)
     expected = expecting_rows[0].copy()
-    add_product(expected, expecting_rows[1:behind], memory)
-    add_product(expected, expecting_rows[behind : behind + len(previous_action)], previous_action)
+    add_vector_matrix_product(expected, expecting_rows[1:behind], memory)
+    add_vector_matrix_product(
+        expected, expecting_rows[behind : behind + len(previous_action)], previous_action
+    )
     return expected
 
 
 @njit(inline="always", error_model="numpy")
 def correct_expected_readings(memory, units, sums, total_attention, expected, outlier_weight):
-    """Correct the memory's expected readings by those of this tick; store them in `memory`.
+    """Correct the memory's expected readings by this tick's readings; store them in `memory`.
 
     Args:
         memory: (2n + H,) the memory's state: the n queries' weights of the previous tick (m in
@@ -331,9 +354,9 @@ def compute_action(message, head, widths, relu, clip):
         size = len(x) * width
         rows = head[at : at + size].reshape(len(x), width)
         if relu and layer > 0:
-            add_sparse_product(y, rows, x)
+            add_sparse_vector_matrix_product(y, rows, x)
         else:
-            add_product(y, rows, x)
+            add_vector_matrix_product(y, rows, x)
         at += size
         last = layer == len(widths) - 1
         for j in range(width):
@@ -352,8 +375,8 @@ def apply_softmax(scores):
     """Replace scores (rows, queries) by their softmax, row by row, in place.
 
     Each step is done for all rows before the next step, because otherwise each operation would wait
-    for the previous one in its row. Sums and maxima are first computed for every eighth query, in
-    eight parts side by side, because the compiler does not reorder them itself.
+    for the previous one in its row. Sums and maxima over the queries are computed in eight parts
+    side by side, each for every eighth query, because the compiler does not reorder them itself.
     """
     rows, queries = scores.shape
     part, scale = np.empty(VECTOR, F32), np.empty(rows, F32)
@@ -386,18 +409,18 @@ def apply_softmax(scores):
 
 
 @njit(inline="always", error_model="numpy")
-def update_evidence(prediction, value, expected, evidence, score):
-    """Update a channel's evidence that it is the one that each query stands for, in place.
+def update_identity_evidence(prediction, value, expected, evidence, score):
+    """Update the evidence that a reading comes from the channel of each query, in place.
 
-    Each query stands for one channel of the model. The new evidence is also added to the channel's
-    attention scores.
+    Each of the n queries stands for one channel of the model. The new evidence is also added to the
+    reading's attention scores.
 
     Args:
         prediction: (4, n) the weights of prediction attention, see `reference_engine`.
-        value: The channel's reading.
+        value: The reading.
         expected: (n,) the reading that the memory expects of each query's channel.
-        evidence: (n,) the channel's evidence for each query; changed.
-        score: (n,) the channel's score for each query; changed.
+        evidence: (n,) the evidence for each query; changed.
+        score: (n,) the attention score of each query; changed.
     """
     for q in range(len(expected)):
         error = value - expected[q]
@@ -429,14 +452,14 @@ class NumbaEngine(PolicyEngine):
             score_rows[0, sizes.queries :] = NO_SCORE
         memory = np.zeros((0, 0), F32), np.zeros((0, 0), F32)
         if sizes.memory:
-            memory = pack_memory(model.arrays, self._width)
+            memory = pack_memory_weights(model.arrays, self._width)
         # The head's input behind a memory is float32; float64 would gain nothing there.
         head_type = F32 if sizes.memory else np.float64
         self._weights = (
-            copy_aligned(packed.gate_rows, F32),
-            copy_aligned(score_rows, F32),
+            copy_to_aligned_array(packed.gate_rows, F32),
+            copy_to_aligned_array(score_rows, F32),
             *memory,
-            copy_aligned(packed.head, head_type),
+            copy_to_aligned_array(packed.head, head_type),
             packed.widths,
             tuple(packed.form),  # a plain tuple enters compiled code faster
         )
@@ -452,7 +475,7 @@ class NumbaEngine(PolicyEngine):
         for neurons in (None, np.array([1, 0])):
             self.step(np.zeros(2, F32), neurons, previous_action, np.float64(1.0))
         self.advance_neurons(np.zeros(2, F32), np.array([1, 0]), previous_action)
-        self.increase_evidence(np.array([], np.int64), np.array([], np.int64), 0.0)
+        self.increase_evidence_for_queries(np.array([], np.int64), np.array([], np.int64), 0.0)
         self.reset()
 
     def reset(self) -> None:
@@ -474,8 +497,10 @@ class NumbaEngine(PolicyEngine):
         self._attention = np.zeros((0, self._width), F32)
         self._message = np.zeros(self._sizes.message_length)
 
-    def increase_evidence(self, neurons: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
-        """Increase the evidence about which channel some neurons read.
+    def increase_evidence_for_queries(
+        self, neurons: np.ndarray, queries: np.ndarray, min_nats: float
+    ) -> None:
+        """Increase the evidence that each of some neurons reads the channel of a given query.
 
         Each query of the attention stands for one channel of the model. A neuron holds one number
         for each query, the evidence in nats that the neuron reads the query's channel.
@@ -486,7 +511,9 @@ class NumbaEngine(PolicyEngine):
                 increased.
             min_nats: The value to which the evidence is increased where it is lower.
         """
-        _increase_evidence(self._state, neurons, self._evidence.start, queries, F32(min_nats))
+        _increase_evidence_for_queries(
+            self._state, neurons, self._evidence.start, queries, F32(min_nats)
+        )
 
     def advance_neurons(
         self, values: np.ndarray, neurons: np.ndarray, previous_action: np.ndarray
@@ -499,7 +526,7 @@ class NumbaEngine(PolicyEngine):
             previous_action: (A,) the previous action.
         """
         gate_rows, *_, options = self._weights
-        _advance_neurons_without_action(
+        _unpack_options_and_advance_neurons(
             values, neurons, previous_action, self._state, gate_rows, options
         )
 
@@ -522,7 +549,7 @@ class NumbaEngine(PolicyEngine):
         """
         if len(values) != len(self._attention):
             self._attention = np.zeros((len(values), self._width), F32)
-        return _compute_tick(
+        return _compute_tick_and_get_action(
             values,
             self._all if neurons is None else neurons,
             previous_action,
@@ -536,12 +563,12 @@ class NumbaEngine(PolicyEngine):
 
 
 @njit(inline="always", error_model="numpy")
-def _compute_input_weights(options, previous_action, gate_rows):
-    """Return the neurons' input weights (1 + F, U) under the previous action.
+def _compute_weights_of_neuron_inputs(options, previous_action, gate_rows):
+    """Return the neurons' input weights (1 + F, U), which depend on the previous action.
 
     The first row is the sum of the bias and of the weighted previous action, which is the same for
     all neurons. The other rows are the weights of the F inputs that each neuron gets from its
-    channel.
+    channel. U is the number of sums in a neuron: four for each LSTM unit, one for any other unit.
 
     Args:
         options: The options of the policy.
@@ -550,19 +577,23 @@ def _compute_input_weights(options, previous_action, gate_rows):
     """
     inputs, actions = options.inputs, len(previous_action)
     input_weights = gate_rows[: 1 + inputs].copy()
-    add_product(input_weights[0], gate_rows[1 + inputs : 1 + inputs + actions], previous_action)
+    add_vector_matrix_product(
+        input_weights[0], gate_rows[1 + inputs : 1 + inputs + actions], previous_action
+    )
     if options.products:
         for f in range(inputs):
             row = 1 + inputs + actions + options.recurrent + f * actions
-            add_product(input_weights[1 + f], gate_rows[row : row + actions], previous_action)
+            add_vector_matrix_product(
+                input_weights[1 + f], gate_rows[row : row + actions], previous_action
+            )
     return input_weights
 
 
 @njit(inline="always", error_model="numpy")
-def _compute_attention(
+def _write_attention_weights(
     options, values, neurons, state, score_rows, expecting_rows, expected, attention
 ):
-    """Compute the attention weights of all channels for the queries, in place.
+    """Write the attention weights of all channels for all queries into `attention`.
 
     The weights are squared if the head has a memory.
 
@@ -572,7 +603,8 @@ def _compute_attention(
         neurons: (N,) the index of each channel's row in `state`.
         state: The rows of the neurons; their evidence is changed.
         score_rows: The weights from a neuron's output to the scores, see `PackedWeights`.
-        expecting_rows: The weights of prediction attention, see `packed_weights.pack_memory`.
+        expecting_rows: The weights of prediction attention, see
+            `packed_weights.pack_memory_weights`.
         expected: (n,) the readings that the memory expects.
         attention: (N, M) receives the attention.
     """
@@ -586,12 +618,12 @@ def _compute_attention(
         for q in range(queries):
             scores[0][q] = scores[1][q] = score_bias[q]
         one, other = state[neurons[first]], state[neurons[first + count - 1]]
-        add_two_products(scores[0], scores[1], score_w, one, other)
+        add_two_vector_matrix_products(scores[0], scores[1], score_w, one, other)
         for i in range(count):
             n, score = first + i, scores[i]
             if options.prediction_attention:
                 row = state[neurons[n], evidence : evidence + queries]
-                update_evidence(prediction, values[n], expected, row, score)
+                update_identity_evidence(prediction, values[n], expected, row, score)
             if not options.softmax:
                 for q in range(queries):
                     score[q] = compute_tanh(score[q])
@@ -606,7 +638,7 @@ def _compute_attention(
 
 
 @njit(inline="always", error_model="numpy")
-def _sum_weighted_readings(values, attention, rounding_number):
+def _sum_weighted_readings_and_attention(values, attention, rounding_number):
     """Return two sums (M,) over channels: of attention times reading, and of attention.
 
     Args:
@@ -627,12 +659,12 @@ def _sum_weighted_readings(values, attention, rounding_number):
 
 
 @njit(inline="always", error_model="numpy")
-def _compute_message(options, channels, sums, total_attention, message):
-    """Compute the attention message from the sums over channels, in place.
+def _write_attention_message(options, channel_count, sums, total_attention, message):
+    """Compute the attention message from the sums over channels, and write it into `message`.
 
     Args:
         options: The options of the policy.
-        channels: The number of channels.
+        channel_count: The number of channels.
         sums: (M,) the sums of attention times reading; normalised in place.
         total_attention: (M,) the sums of attention; normalised in place.
         message: The array that receives the attention message.
@@ -647,7 +679,7 @@ def _compute_message(options, channels, sums, total_attention, message):
             message[routed + q] = total_attention[q] - 1.0
     else:
         if options.normalise:
-            sums *= np.float64(options.normalise) / np.float64(max(1, channels))
+            sums *= np.float64(options.normalise) / np.float64(max(1, channel_count))
         for q in range(len(message)):
             message[q] = compute_tanh(F32(sums[q]))
 
@@ -664,7 +696,7 @@ def _advance_neurons(options, values, neurons, previous_action, gate_rows, state
         gate_rows: The neurons' weights, see `PackedWeights`.
         state: The rows of the neurons; changed.
     """
-    input_weights = _compute_input_weights(options, previous_action, gate_rows)
+    input_weights = _compute_weights_of_neuron_inputs(options, previous_action, gate_rows)
     if options.recurrent:
         first = 1 + options.inputs + len(previous_action)
         advance_lstm_neurons(
@@ -675,23 +707,23 @@ def _advance_neurons(options, values, neurons, previous_action, gate_rows, state
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _increase_evidence(state, neurons, first, queries, min_nats):
+def _increase_evidence_for_queries(state, neurons, first_evidence_index, queries, min_nats):
     """Increase one query's evidence in each of some neurons to at least `min_nats`, in place.
 
     Args:
         state: The rows of the neurons.
         neurons: (K,) the indices of the neurons' rows.
-        first: The index, in a row, of the evidence for the first query.
+        first_evidence_index: The index, in a row, of the evidence for the first query.
         queries: (K,) the index of the query for each of these neurons.
         min_nats: The value to which the evidence is increased where it is lower.
     """
     for i in range(len(neurons)):
-        place = first + queries[i]
+        place = first_evidence_index + queries[i]
         state[neurons[i], place] = max(state[neurons[i], place], min_nats)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _advance_neurons_without_action(
+def _unpack_options_and_advance_neurons(
     values, neurons, previous_action, state, gate_rows, options_tuple
 ):
     """Advance neurons by one tick without computing an action, in place.
@@ -710,7 +742,7 @@ def _advance_neurons_without_action(
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _compute_tick(
+def _compute_tick_and_get_action(
     values,
     neurons,
     previous_action,
@@ -744,8 +776,9 @@ def _compute_tick(
             (m and x in `reference_engine`), then the H units of the memory; changed.
         gate_rows: The neurons' weights, see `PackedWeights`.
         score_rows: The weights from a neuron's output to the scores, see `PackedWeights`.
-        memory_rows: The memory's weights, see `packed_weights.pack_memory`.
-        expecting_rows: The weights of the expected readings, see `packed_weights.pack_memory`.
+        memory_rows: The memory's weights, see `packed_weights.pack_memory_weights`.
+        expecting_rows: The weights of the expected readings, see
+            `packed_weights.pack_memory_weights`.
         head: The head's weights, see `PackedWeights`.
         widths: The widths of the head's layers.
         options_tuple: The fields of `KernelOptions` as a tuple.
@@ -759,12 +792,14 @@ def _compute_tick(
     _advance_neurons(options, values, neurons, previous_action, gate_rows, state)
     expected = score_rows[0]  # a placeholder, not read without a memory
     if options.memory:
-        expected = advance_memory_and_predict(memory, previous_action, memory_rows, expecting_rows)
-    _compute_attention(
+        expected = advance_memory_and_expect_readings(
+            memory, previous_action, memory_rows, expecting_rows
+        )
+    _write_attention_weights(
         options, values, neurons, state, score_rows, expecting_rows, expected, attention
     )
-    sums, total_attention = _sum_weighted_readings(values, attention, rounding_number)
-    _compute_message(options, len(values), sums, total_attention, message)
+    sums, total_attention = _sum_weighted_readings_and_attention(values, attention, rounding_number)
+    _write_attention_message(options, len(values), sums, total_attention, message)
     if options.memory:
         weight = expecting_rows[len(expecting_rows) - (5 if options.prediction_attention else 1)]
         correct_expected_readings(memory, options.memory, sums, total_attention, expected, weight)

@@ -115,7 +115,7 @@ class Graph:
         return self.add_constant(np.array(values), np.int64)
 
     def add_cast(self, value: str, kind: Any) -> str:
-        """Convert a value to another type, and return the name of the result.
+        """Add a node that converts a value to another type, and return the name of its output.
 
         Args:
             value: The name of the value.
@@ -162,8 +162,10 @@ class Graph:
         """Add the nodes of 1 / (1 + e^-x) for the value named `x`; return the output's name."""
         return self("Add", self("Mul", self("Tanh", self("Mul", x, 0.5)), 0.5), 0.5)
 
-    def add_row_sum(self, value: str) -> str:
-        """Add the sum over all rows (channels) of a matrix; return the name of the one-row result.
+    def add_sum_over_rows(self, value: str) -> str:
+        """Add a node that sums all rows (channels) of a matrix; return the name of its output.
+
+        The output has one row.
 
         Args:
             value: The name of the matrix.
@@ -243,16 +245,16 @@ class _NeuronWriter:
         seen = g.add_input("obs", (1, count + sizes.actions))
         self._values = g("Transpose", g.add_column_slice(seen, 0, count))  # (N, 1)
         self._previous = g.add_column_slice(seen, count, count + sizes.actions)  # (1, A)
-        self._started = self._add_state("started", (1, 1))
+        self._started = self._add_recurrent_state("started", (1, 1))
         self._set_next_state("started", g("Add", g("Mul", self._started, 0.0), 1.0))
         self._kept = self._started  # 0 if the neurons are reset
         if sizes.reset_on_jump:
             self._add_reset_on_jump_nodes()
         outputs = self._add_stacked_neuron_nodes() if sizes.stack else self._add_lstm_nodes()
         if sizes.memory:
-            self._add_memory_and_expectation_nodes()
+            self._add_nodes_of_memory_and_expected_readings()
         attention = self._add_attention_nodes(outputs)
-        message, total_attention = self._add_message_nodes(attention)
+        message, total_attention = self._add_message_sum_nodes(attention)
         x = message
         if sizes.memory:
             assert total_attention is not None
@@ -263,7 +265,7 @@ class _NeuronWriter:
         for name, (value, shape) in self._states.items():
             g.add_output(f"{name}_out", value, shape)
 
-    def _add_state(self, name: str, shape: tuple[int, int]) -> str:
+    def _add_recurrent_state(self, name: str, shape: tuple[int, int]) -> str:
         """Add a recurrent state to the graph; return the name of its value after the previous tick.
 
         Args:
@@ -286,15 +288,15 @@ class _NeuronWriter:
         """Add the nodes that reset all neurons if most readings change abruptly."""
         g, count = self._g, self._count
         last, usual = (
-            self._add_state("jump_reading", (count, 1)),
-            self._add_state("usual_jump", (count, 1)),
+            self._add_recurrent_state("jump_reading", (count, 1)),
+            self._add_recurrent_state("usual_jump", (count, 1)),
         )
         self._set_next_state("jump_reading", self._values)
         change = g("Mul", g("Abs", g("Sub", self._values, last)), self._started)
         jump = g("Min", change, 1.0)
         more = g("Sub", g("Mul", jump, 2.0), usual)
         self._set_next_state("usual_jump", g("Add", usual, g("Mul", more, 0.1)))
-        excess = g.add_row_sum(g("Relu", g("Sub", jump, usual)))  # (1, 1)
+        excess = g.add_sum_over_rows(g("Relu", g("Sub", jump, usual)))  # (1, 1)
         stays = g("LessOrEqual", excess, JUMP_LIMIT * count)
         self._kept = g("Where", stays, self._started, np.zeros((1, 1)))
 
@@ -328,7 +330,7 @@ class _NeuronWriter:
         lasting = g("Sub", np.ones((1, 1)), self._kept)
         inputs = [self._values]
         for age in range(1, self._sizes.stack):
-            before = self._add_state(f"reading_{age}", (count, 1))
+            before = self._add_recurrent_state(f"reading_{age}", (count, 1))
             fresh = g("Mul", self._values, lasting)
             inputs.append(g("Add", g("Mul", before, self._kept), fresh))
         for age in range(1, self._sizes.stack):
@@ -338,11 +340,14 @@ class _NeuronWriter:
     def _add_lstm_nodes(self) -> str:
         """Add the nodes of LSTM neurons; return the name of their outputs (N, d)."""
         g, count, d = self._g, self._count, self._sizes.neuron
-        hidden, cells = self._add_state("neuron", (count, d)), self._add_state("cell", (count, d))
+        hidden, cells = (
+            self._add_recurrent_state("neuron", (count, d)),
+            self._add_recurrent_state("cell", (count, d)),
+        )
         hidden, cells = g("Mul", hidden, self._kept), g("Mul", cells, self._kept)
         inputs = [self._values]
         if self._sizes.inputs_per_neuron > 1:
-            last = self._add_state("reading", (count, 1))
+            last = self._add_recurrent_state("reading", (count, 1))
             self._set_next_state("reading", self._values)
             inputs.append(g("Mul", g("Sub", self._values, last), self._kept))
         recurrent = g("MatMul", hidden, self._array["neuron.hidden"].T)
@@ -357,11 +362,14 @@ class _NeuronWriter:
         self._set_next_state("cell", cells)
         return outputs
 
-    def _add_memory_and_expectation_nodes(self) -> None:
-        """Add the nodes that advance the head's memory by a tick and compute what it expects."""
+    def _add_nodes_of_memory_and_expected_readings(self) -> None:
+        """Add the nodes that advance the head's memory and compute the readings that it expects."""
         g, array, n, units = self._g, self._array, self._sizes.queries - 1, self._sizes.memory
-        before = self._add_state("memory", (1, units))
-        seen, share = self._add_state("seen", (1, n)), self._add_state("share", (1, n))
+        before = self._add_recurrent_state("memory", (1, units))
+        seen, share = (
+            self._add_recurrent_state("seen", (1, n)),
+            self._add_recurrent_state("share", (1, n)),
+        )
         lately = g("Concat", seen, share, self._previous, axis=1)
         entering = g("MatMul", lately, array["memory.input"].T)
         entering = g("Add", entering, array["memory.bias"][None])
@@ -394,15 +402,17 @@ class _NeuronWriter:
             return g("Tanh", scores)
         if sizes.prediction_attention:
             none = np.zeros((self._count, 1))
-            scores = g("Add", scores, g("Concat", self._add_evidence_nodes(), none, axis=1))
+            scores = g(
+                "Add", scores, g("Concat", self._add_identity_evidence_nodes(), none, axis=1)
+            )
         shares = g("Softmax", scores, axis=1)
         return g("Mul", shares, shares) if sizes.memory else shares
 
-    def _add_evidence_nodes(self) -> str:
+    def _add_identity_evidence_nodes(self) -> str:
         """Add the nodes that compute which channel's signal each reading is likely to be.
 
         Each of the n queries stands for one channel of the model. The evidence for a reading and a
-        query grows with each tick in which the reading is near to what was expected of the query's
+        query grows with each tick in which the reading is near to the one expected of the query's
         channel, and fades slowly.
 
         Returns:
@@ -410,7 +420,7 @@ class _NeuronWriter:
         """
         g, n = self._g, self._sizes.queries - 1
         width, loss, gain, keep = (one[None] for one in self._array["attention.prediction"])
-        before = g("Mul", self._add_state("evidence", (self._count, n)), self._kept)
+        before = g("Mul", self._add_recurrent_state("evidence", (self._count, n)), self._kept)
         difference = g("Sub", self._values, self._expected)
         wide = np.exp(np.minimum(width, MAX_LOG))
         error = g("Mul", g("Mul", difference, difference), wide)
@@ -420,7 +430,7 @@ class _NeuronWriter:
         self._set_next_state("evidence", evidence)
         return evidence
 
-    def _add_message_nodes(self, attention: str) -> tuple[str, str | None]:
+    def _add_message_sum_nodes(self, attention: str) -> tuple[str, str | None]:
         """Add the sums over channels that make up the attention message; return their names.
 
         Args:
@@ -432,13 +442,13 @@ class _NeuronWriter:
             sums are matrices with one row.
         """
         g, sizes, normalise = self._g, self._sizes, self._sizes.normalise
-        total = g.add_row_sum(g("Mul", attention, self._values))
+        total = g.add_sum_over_rows(g("Mul", attention, self._values))
         if sizes.attention == "tanh":
             if normalise:
                 total = g("Mul", total, normalise / self._count)
             return g("Tanh", total), None
         n = sizes.queries - 1
-        total_attention = g.add_column_slice(g.add_row_sum(attention), 0, n)
+        total_attention = g.add_column_slice(g.add_sum_over_rows(attention), 0, n)
         total = g.add_column_slice(total, 0, n)
         if normalise:
             total, total_attention = (
@@ -447,12 +457,14 @@ class _NeuronWriter:
             )
         return total, total_attention
 
-    def _add_expectation_correction_nodes(self, total: str, total_attention: str) -> str:
-        """Add the nodes that correct the expected readings by those of this tick.
+    def _add_expectation_correction_nodes(
+        self, weighted_readings: str, total_attention: str
+    ) -> str:
+        """Add the nodes that correct the memory's expected readings by this tick's readings.
 
         Args:
-            total: The name of the attention-weighted sums of readings.
-            total_attention: The name of the sums of attention.
+            weighted_readings: The name of the sums, over channels, of attention times reading.
+            total_attention: The name of the sums, over channels, of attention.
 
         Returns:
             The name of the head's input: the corrected readings, then the units of the memory.
@@ -460,7 +472,9 @@ class _NeuronWriter:
         g = self._g
         share = g("Min", total_attention, 1.0)
         news = g(
-            "Sub", g("Div", total, g("Max", total_attention, 1.0)), g("Mul", share, self._expected)
+            "Sub",
+            g("Div", weighted_readings, g("Max", total_attention, 1.0)),
+            g("Mul", share, self._expected),
         )
         trusted, trusted_share = news, share
         if self._sizes.outlier_weighting:

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from an_control.policy.onnx_layout import (
     Layout,
     NetworkInterface,
-    make_yaml_name,
+    get_yaml_name,
     read_layout,
-    read_tensor_names,
+    read_state_observation_and_action_names,
 )
 from an_control.system.files import describe_read_error, open_regular_file
 
@@ -105,11 +105,11 @@ def read_onnx(path: Path) -> ForeignNetwork:
     model = _parse_model(content)
     opset = _check_and_get_opset(model)
     sha256 = hashlib.sha256(content)
-    if external := _read_external_tensors(model, path, sha256):
+    if external := _read_and_count_external_tensors(model, path, sha256):
         content = model.SerializeToString()
     if len(content) > MAX_FILE_BYTES:
         raise ValueError(f"larger than {MAX_FILE_BYTES} bytes with its {external} tensors outside")
-    yaml_file = Path(make_yaml_name(str(path)))
+    yaml_file = Path(get_yaml_name(str(path)))
     beside = str(yaml_file) if yaml_file.exists() else None
     observation, action, states = _find_observation_action_and_states(model.graph, beside)
     network = NetworkInterface(str(path.name), observation.size, action.size, _read_metadata(model))
@@ -218,8 +218,8 @@ def _iterate_nodes(graph: Any, depth: int = 0) -> Iterator[Any]:
                     yield from _iterate_nodes(inner, depth + 1)
 
 
-def _read_external_tensors(model: Any, path: Path, sha256: Any) -> int:
-    """Read the tensors of a model that lie in other files; return how many there are.
+def _read_and_count_external_tensors(model: Any, path: Path, sha256: Any) -> int:
+    """Read the tensors of a model that lie in other files; return the number of these tensors.
 
     Args:
         model: The model, which gets the tensors.
@@ -279,7 +279,7 @@ def _find_observation_action_and_states(
     constants = {one.name for one in graph.initializer}
     inputs = {one.name: one for one in graph.input if one.name not in constants}
     outputs = {one.name: one for one in graph.output}
-    states, observation, action = read_tensor_names(yaml_file)
+    states, observation, action = read_state_observation_and_action_names(yaml_file)
     for name in inputs:
         follower = f"{name.removesuffix('_in')}_out"
         if name.endswith("_in") and follower in outputs:
@@ -309,8 +309,8 @@ def _find_observation_action_and_states(
     pairs = []
     for name, follower in states.items():
         pair = (
-            _make_tensor(inputs[name], "input"),
-            _make_tensor(outputs[follower], "output"),
+            _describe_tensor(inputs[name], "input"),
+            _describe_tensor(outputs[follower], "output"),
         )
         if pair[0].shape != pair[1].shape:
             raise ValueError(
@@ -318,11 +318,11 @@ def _find_observation_action_and_states(
                 f" {list(pair[1].shape)}"
             )
         pairs.append(pair)
-    seen = _make_tensor(inputs[observation], "input", one_robot=True)
-    return seen, _make_tensor(outputs[action], "output", one_robot=True), tuple(pairs)
+    seen = _describe_tensor(inputs[observation], "input", only_robots_open=True)
+    return seen, _describe_tensor(outputs[action], "output", only_robots_open=True), tuple(pairs)
 
 
-def _make_tensor(value: Any, role: str, *, one_robot: bool = False) -> Tensor:
+def _describe_tensor(value: Any, role: str, *, only_robots_open: bool = False) -> Tensor:
     """Return the name, type and shape of an input or output of the graph.
 
     The shape is for one robot: each length that the network leaves open becomes 1.
@@ -330,7 +330,8 @@ def _make_tensor(value: Any, role: str, *, one_robot: bool = False) -> Tensor:
     Args:
         value: The input or output in the graph.
         role: "input" or "output", for messages.
-        one_robot: Whether only the first length, the number of robots, may be open.
+        only_robots_open: Whether the network may leave only the first length open, which is the
+            number of robots.
 
     Raises:
         ValueError: The type or the shape is not allowed.
@@ -344,7 +345,7 @@ def _make_tensor(value: Any, role: str, *, one_robot: bool = False) -> Tensor:
     shown = [one.dim_value or one.dim_param or "?" for one in kind.shape.dim]
     shape = tuple(one.dim_value if one.dim_value > 0 else 1 for one in kind.shape.dim)
     text = f"{role} {value.name!r} has shape [{', '.join(map(str, shown))}]"
-    if one_robot:
+    if only_robots_open:
         if not 1 <= len(shape) <= 3:
             raise ValueError(f"{text}; allowed are [numbers], [1, numbers] and [1, ticks, numbers]")
         if any(not one.dim_value for one in kind.shape.dim[1:]) or (

@@ -138,7 +138,7 @@ class Layout:
         return any(term.kind != "channels" for term in self.terms)
 
     @property
-    def width(self) -> int:
+    def input_count(self) -> int:
         """The number of inputs that the terms fill in all ticks of the history together."""
         return self.history.length * sum(term.width for term in self.terms)
 
@@ -175,7 +175,9 @@ def read_layout(network: NetworkInterface, yaml_file: str | None) -> Layout:
     beside = {} if yaml_file is None else _read_yaml_entries(yaml_file)
     metadata = _Metadata(network)
     actuators = _resolve_actuators(network, beside.get("actuators"), metadata)
-    limit, scale, offset = _resolve_action_scaling(network, beside.get("action"), metadata)
+    limit, scale, offset = _resolve_action_limit_scale_and_offset(
+        network, beside.get("action"), metadata
+    )
     history = _parse_history(beside.get("history"))
     if history.length * MAX_SIZE < network.inputs or network.inputs % history.length:
         raise ValueError(
@@ -198,7 +200,7 @@ def read_layout(network: NetworkInterface, yaml_file: str | None) -> Layout:
         limit,
         scale,
         offset,
-        _resolve_tick_period(beside.get("step_s"), metadata),
+        _resolve_tick_period_s(beside.get("step_s"), metadata),
         _resolve_task_name(beside.get("task"), metadata),
         _parse_safetensors_file_name(beside.get("hand_over")),
         _parse_safetensors_file_name(beside.get("excitation")),
@@ -208,11 +210,11 @@ def read_layout(network: NetworkInterface, yaml_file: str | None) -> Layout:
     _check_unique_channels(layout, where)
     if layout.step_s is None and any(one.kind == PHASE for one in terms):
         raise WiringError(str(yaml_file), "", MissingItem("'step_s'"), "step_s, for term: phase")
-    if layout.width != network.inputs:
+    if layout.input_count != network.inputs:
         parts = " + ".join(f"{one.width} {_describe_term(one)}" for one in terms)
         ticks = f", times {history.length} ticks of history" if history.length > 1 else ""
         raise ValueError(
-            f"{network.inputs} inputs, but {where} describes {layout.width}: {parts}{ticks}"
+            f"{network.inputs} inputs, but {where} describes {layout.input_count}: {parts}{ticks}"
         )
     return layout
 
@@ -255,7 +257,9 @@ def _read_yaml_entries(file: str) -> dict[str, Entry]:
     return fields
 
 
-def read_tensor_names(yaml_file: str | None) -> tuple[dict[str, str], str | None, str | None]:
+def read_state_observation_and_action_names(
+    yaml_file: str | None,
+) -> tuple[dict[str, str], str | None, str | None]:
     """Return the names of the network's tensors that the YAML file gives.
 
     Args:
@@ -370,7 +374,7 @@ def _resolve_actuators(
     if not names:
         raise ValueError(
             f"names no actuators: its metadata has no joint_names; list the {network.actions}"
-            f" actuators in {make_yaml_name(network.file)}"
+            f" actuators in {get_yaml_name(network.file)}"
         )
     if len(names) != network.actions or len(set(names)) != len(names):
         where = "its joint_names" if entry is None else f"{entry.file}: {entry.key}"
@@ -381,7 +385,7 @@ def _resolve_actuators(
     return names
 
 
-def _resolve_action_scaling(
+def _resolve_action_limit_scale_and_offset(
     network: NetworkInterface, entry: Entry | None, metadata: _Metadata
 ) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
     """Return how the network's actions are scaled, from the YAML file or else from the metadata.
@@ -417,7 +421,7 @@ def _resolve_action_scaling(
     if scale:
         raise ValueError(
             "its actions are scaled (action_scale), so they may be larger than 1; say in"
-            f" {make_yaml_name(network.file)} which is the largest, as in  action: {{limit: 5.0}}"
+            f" {get_yaml_name(network.file)} which is the largest, as in  action: {{limit: 5.0}}"
         )
     return 1.0, scale, offset
 
@@ -529,7 +533,7 @@ def _make_terms_from_metadata(
     if not names:
         raise ValueError(
             f"does not say what its {network.inputs} inputs are: its metadata has no"
-            f" observation_names; list them in {make_yaml_name(network.file)} under observation"
+            f" observation_names; list them in {get_yaml_name(network.file)} under observation"
         )
     known = {one: _make_term_by_name(one, network, joints) for one in names}
     rest = width - sum(term.width for one in names if (term := known[one]) is not None)
@@ -540,7 +544,7 @@ def _make_terms_from_metadata(
             raise ValueError(
                 f"{width} inputs, but the widths of its observations {', '.join(unknown[:5])} are"
                 f" not known ({rest} inputs are left for these {len(unknown)}); list all terms in"
-                f" {make_yaml_name(network.file)} under observation"
+                f" {get_yaml_name(network.file)} under observation"
             )
         each = rest
     terms = []
@@ -604,7 +608,7 @@ def _parse_numbers(entry: Entry, count: int) -> tuple[float, ...]:
     return found if isinstance(entry.value, list) else found * count
 
 
-def _resolve_tick_period(entry: Entry | None, metadata: _Metadata) -> float | None:
+def _resolve_tick_period_s(entry: Entry | None, metadata: _Metadata) -> float | None:
     """Return the period of the ticks in seconds, or None if no file says it.
 
     Args:
@@ -639,6 +643,10 @@ def _parse_safetensors_file_name(entry: Entry | None) -> str:
     return name
 
 
-def make_yaml_name(file: str) -> str:
-    """Return the name of the YAML file that describes an ONNX file, from the ONNX file's name."""
-    return f"{file.removesuffix('.onnx')}.policy.yaml"
+def get_yaml_name(onnx_file: str) -> str:
+    """Return the name of the YAML file that describes an ONNX file.
+
+    Args:
+        onnx_file: The name of the ONNX file.
+    """
+    return f"{onnx_file.removesuffix('.onnx')}.policy.yaml"

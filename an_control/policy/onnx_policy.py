@@ -165,7 +165,11 @@ class ObservationBuilder:
             x += self._offset
         if self._clips:
             x = np.minimum(np.maximum(x, self._low), self._high)
-        out[:] = x if self._history is None else self._history.append_observation_and_get_input(x)
+        out[:] = (
+            x
+            if self._history is None
+            else self._history.append_observation_and_get_network_input(x)
+        )
 
 
 class _ObservationHistory:
@@ -196,14 +200,14 @@ class _ObservationHistory:
         self._rows[:] = 0.0
         self._fresh = self._history.start == "repeat"
 
-    def append_observation_and_get_input(self, x: np.ndarray) -> np.ndarray:
+    def append_observation_and_get_network_input(self, observation: np.ndarray) -> np.ndarray:
         """Append an observation (width,); return the network's input of the newest observations."""
         if self._fresh:
-            self._rows[:] = x
+            self._rows[:] = observation
             self._fresh = False
         else:
             self._rows[:-1] = self._rows[1:]
-            self._rows[-1] = x
+            self._rows[-1] = observation
         found: np.ndarray = self._rows.ravel()[self._places]
         return found
 

@@ -24,8 +24,8 @@ MAX_LOG = 20.0
 finite."""
 
 
-def copy_aligned(array: np.ndarray, dtype: Any) -> np.ndarray:
-    """Return a C-ordered copy of an array that starts at a processor's cache line.
+def copy_to_aligned_array(array: np.ndarray, dtype: Any) -> np.ndarray:
+    """Return a C-ordered copy of an array, which starts at the beginning of a cache line.
 
     Because of this, no vector load crosses two cache lines.
 
@@ -79,7 +79,7 @@ class PackedWeights(NamedTuple):
     form: KernelOptions
 
     def select_policies(self, policies: slice) -> PackedWeights:
-        """Return the weights of some of several policies.
+        """Return the weights of some of the policies whose weights are stacked here.
 
         Args:
             policies: The slice of the first axis that selects these policies.
@@ -127,32 +127,39 @@ def pack_weights(sizes: AttentionSizes, arrays: Mapping[str, np.ndarray]) -> Pac
     return PackedWeights(
         np.ascontiguousarray(np.concatenate(gate_rows, -2), F32),
         np.ascontiguousarray(_stack_bias_on_weights(scores_bias, queries @ key), F32),
-        *pack_head(array, len(sizes.head) + 1),
+        *pack_head_layers(array, len(sizes.head) + 1),
         form,
     )
 
 
-def pack_head(array: Mapping[str, np.ndarray], layers: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return all layers of the head in one flat array, and their widths (layers,).
+def pack_head_layers(
+    array: Mapping[str, np.ndarray], layer_count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the layers of the head in one flat array, and the number of outputs of each layer.
+
+    The array holds, for each layer, the bias (out,) and then the weights (in, out).
 
     Args:
         array: The arrays by name.
-        layers: The number of layers.
+        layer_count: The number of layers.
     """
     rows = [
         _stack_bias_on_weights(array[f"head.{layer}.bias"], array[f"head.{layer}.weight"])
-        for layer in range(layers)
+        for layer in range(layer_count)
     ]
     flat = [one.reshape(*one.shape[:-2], -1) for one in rows]
     return np.concatenate(flat, -1), np.array([one.shape[-1] for one in rows])
 
 
-def pack_memory(arrays: Mapping[str, np.ndarray], width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the weights of the head's memory in the layout of compiled code.
+def pack_memory_weights(
+    arrays: Mapping[str, np.ndarray], width: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the weights of the head's memory, a GRU of H units, in the layout of compiled code.
 
     Args:
         arrays: A model's arrays by name.
-        width: The number of columns of the second array; those after the n queries are zeros.
+        width: The number of columns of the second array. The first n columns are those of the n
+            queries, the others are zeros.
 
     Returns:
         A pair of arrays. The first (R, 3H) float32 holds the weights of the GRU's gates. Its rows
@@ -181,11 +188,11 @@ def pack_memory(arrays: Mapping[str, np.ndarray], width: int) -> tuple[np.ndarra
         prediction[3] = 0.5 * np.tanh(0.5 * prediction[3]) + 0.5
         expected.append(prediction)
     spread = np.pad(np.concatenate(expected), ((0, 0), (0, width - n)))
-    return copy_aligned(np.concatenate(rows), F32), copy_aligned(spread, F32)
+    return copy_to_aligned_array(np.concatenate(rows), F32), copy_to_aligned_array(spread, F32)
 
 
 def make_gru_gate_factors(units: int) -> np.ndarray:
-    """Return the factors (3H,) for the sums of a GRU's gates: 1/2 for the two logistic gates.
+    """Return the factors (3H,) for the sums of a GRU: 1/2 for its two logistic gates, else 1.
 
     With them a logistic gate can be computed as (tanh + 1) / 2.
 
@@ -202,6 +209,8 @@ def _convert_to_float64(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarra
 
 def _halve_and_reorder_gates(rows: np.ndarray, axes_per_policy: int) -> np.ndarray:
     """Return an LSTM's weights with the logistic gates halved and put before the candidate.
+
+    With halved sums, a logistic gate can be computed as (tanh + 1) / 2.
 
     Args:
         rows: The weights, with 4d rows in the order input, forget, candidate, output.

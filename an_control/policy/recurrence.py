@@ -24,11 +24,11 @@ def compute_logistic(x: np.ndarray) -> np.ndarray:
     return np.asarray(0.5 * np.tanh(0.5 * x) + 0.5)
 
 
-def step_lstm(sums: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def step_lstm(gate_sums: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Compute one step of an LSTM.
 
     Args:
-        sums: The gates' sums (..., 4U) in the order input, forget, candidate, output.
+        gate_sums: The gates' weighted sums (..., 4U) in the order input, forget, candidate, output.
         cells: The cells (..., U) before the step.
 
     Returns:
@@ -36,29 +36,29 @@ def step_lstm(sums: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, np.ndarr
     """
     units = cells.shape[-1]
     enter, forget, candidate, leave = (
-        sums[..., gate * units : (gate + 1) * units] for gate in range(4)
+        gate_sums[..., gate * units : (gate + 1) * units] for gate in range(4)
     )
     cells = compute_logistic(forget) * cells + compute_logistic(enter) * np.tanh(candidate)
     return compute_logistic(leave) * np.tanh(cells), cells
 
 
 def step_gru(
-    weight: Mapping[str, np.ndarray], name: str, inputs: np.ndarray, units: np.ndarray
+    arrays: Mapping[str, np.ndarray], prefix: str, inputs: np.ndarray, units: np.ndarray
 ) -> np.ndarray:
     """Compute one step of a GRU; return its units (U,) after the step.
 
     Args:
-        weight: Arrays by name; ``name.input``, ``.bias``, ``.hidden`` and ``.hidden_bias`` are
+        arrays: Arrays by name; ``prefix.input``, ``.bias``, ``.hidden`` and ``.hidden_bias`` are
             used, with rows in the order of the gates reset, update, new.
-        name: The prefix of these arrays' names.
+        prefix: The prefix of these arrays' names.
         inputs: The inputs (inputs,).
         units: The units (U,) before the step.
     """
-    entering = weight[f"{name}.input"] @ inputs + weight[f"{name}.bias"]
+    entering = arrays[f"{prefix}.input"] @ inputs + arrays[f"{prefix}.bias"]
     x_reset, x_update, x_new = entering.reshape(3, -1)
-    h_reset, h_update, h_new = (weight[f"{name}.hidden"] @ units).reshape(3, -1)
+    h_reset, h_update, h_new = (arrays[f"{prefix}.hidden"] @ units).reshape(3, -1)
     reset, update = compute_logistic(x_reset + h_reset), compute_logistic(x_update + h_update)
-    new = np.tanh(x_new + reset * (h_new + weight[f"{name}.hidden_bias"]))
+    new = np.tanh(x_new + reset * (h_new + arrays[f"{prefix}.hidden_bias"]))
     return np.asarray((1.0 - update) * new + update * units)
 
 
@@ -111,23 +111,25 @@ class Recurrence:
             states: (n, U) the inputs of the layer in the last n ticks, the oldest first.
         """
         if self._sizes.kind == "trxl":  # norms after the sums
-            x = self._apply_norm(
-                f"{name}.attention", states[-1] + self._compute_attention(name, states)
+            x = self._apply_layer_norm(
+                f"{name}.attention", states[-1] + self._compute_attention_output(name, states)
             )
-            return self._apply_norm(
+            return self._apply_layer_norm(
                 f"{name}.network", x + self._apply_position_wise_network(name, x)
             )
-        y = self._compute_attention(name, self._apply_norm(f"{name}.attention", states))
+        y = self._compute_attention_output(
+            name, self._apply_layer_norm(f"{name}.attention", states)
+        )
         x = self.add_residual(f"{name}.attention", states[-1], np.maximum(y, 0.0))
-        y = self._apply_position_wise_network(name, self._apply_norm(f"{name}.network", x))
+        y = self._apply_position_wise_network(name, self._apply_layer_norm(f"{name}.network", x))
         return self.add_residual(f"{name}.network", x, np.maximum(y, 0.0))
 
-    def _compute_attention(self, name: str, states: np.ndarray) -> np.ndarray:
+    def _compute_attention_output(self, name: str, states: np.ndarray) -> np.ndarray:
         """Return the output (U,) of the attention of the newest tick to the last n ticks.
 
         Args:
             name: The prefix of the names of the layer's arrays.
-            states: (n, U) the rows of the ticks, the oldest first.
+            states: (n, U) the inputs of the attention in these ticks, the oldest first.
         """
         heads, width = self._sizes.heads, self._sizes.units // self._sizes.heads
 
@@ -159,28 +161,32 @@ class Recurrence:
         out = weight[f"{name}.network.1.weight"] @ np.maximum(hidden, 0.0)
         return np.asarray(out + weight[f"{name}.network.1.bias"])
 
-    def _apply_norm(self, name: str, x: np.ndarray) -> np.ndarray:
+    def _apply_layer_norm(self, name: str, x: np.ndarray) -> np.ndarray:
         """Return the layer norm of rows (..., U), with the weights of the norm `name`."""
         weight = self._weight
         return apply_layer_norm(x, weight[f"{name}_norm.weight"], weight[f"{name}_norm.bias"])
 
-    def add_residual(self, name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return the output y of a submodule added to the submodule's input x.
+    def add_residual(
+        self, name: str, submodule_input: np.ndarray, submodule_output: np.ndarray
+    ) -> np.ndarray:
+        """Return the output of a submodule added to the submodule's input.
 
-        For ``gtrxl`` it is the GRU gate g(x, y) instead of x + y.
+        For ``gtrxl`` the two are not added, but combined by the GRU gate g(input, output).
 
         Args:
             name: The prefix of the names of the gate's arrays.
-            x: (U,) the input of the submodule.
-            y: (U,) the output of the submodule.
+            submodule_input: (U,) the input of the submodule.
+            submodule_output: (U,) the output of the submodule.
         """
         if self._sizes.kind == "trxl-i":
-            return x + y
-        units = len(x)
+            return submodule_input + submodule_output
+        units = len(submodule_input)
         hidden = self._weight[f"{name}_gate.hidden"]
-        y_reset, y_update, y_new = (self._weight[f"{name}_gate.input"] @ y).reshape(3, -1)
-        x_reset, x_update = (hidden[: 2 * units] @ x).reshape(2, -1)
+        y_reset, y_update, y_new = (self._weight[f"{name}_gate.input"] @ submodule_output).reshape(
+            3, -1
+        )
+        x_reset, x_update = (hidden[: 2 * units] @ submodule_input).reshape(2, -1)
         reset = compute_logistic(y_reset + x_reset)
         update = compute_logistic(y_update + x_update - self._weight[f"{name}_gate.bias"])
-        new = np.tanh(y_new + hidden[2 * units :] @ (reset * x))
-        return np.asarray((1.0 - update) * x + update * new)
+        new = np.tanh(y_new + hidden[2 * units :] @ (reset * submodule_input))
+        return np.asarray((1.0 - update) * submodule_input + update * new)

@@ -54,7 +54,7 @@ from __future__ import annotations
 import numpy as np
 
 from an_control.policy.engine import JUMP_LIMIT, PolicyEngine
-from an_control.policy.exact_sums import ROUND_MASS, ROUND_OUTPUT, round_weights
+from an_control.policy.exact_sums import ROUND_MASS, ROUND_OUTPUT, round_weights_for_exact_products
 from an_control.policy.mlp import Head, get_head_layers
 from an_control.policy.model_file import Model
 from an_control.policy.packed_weights import MAX_LOG
@@ -81,12 +81,15 @@ class ReferenceEngine(PolicyEngine):
         super().__init__(sizes, sizes.queries - 1, F32)
         self.weight = {name: array.astype(np.float64) for name, array in model.arrays.items()}
         if not sizes.stack:
-            self._hidden = round_weights(self.weight["neuron.hidden"])[0].T
+            self._hidden = round_weights_for_exact_products(self.weight["neuron.hidden"])[0].T
         queries, bias = np.zeros((0, sizes.neuron)), np.zeros(0)
         if sizes.attention != "pma":  # the file holds Q W_q / sqrt(k) (M, k), W_k (k, d)
             queries = self.weight["attention.queries"] @ self.weight["attention.key"]
             bias = self.weight["attention.queries"] @ self.weight["attention.key_bias"]
-        self._queries, self._queries_bias = round_weights(queries)[0].T, bias.astype(F32)
+        self._queries, self._queries_bias = (
+            round_weights_for_exact_products(queries)[0].T,
+            bias.astype(F32),
+        )
         self._set = (
             SetTransformer(sizes, self.weight, queries, bias) if sizes.compares_channels else None
         )
@@ -142,18 +145,18 @@ class ReferenceEngine(PolicyEngine):
         neurons = self._all if neurons is None else neurons
         if self._sizes.reset_on_jump:
             self._reset_neurons_on_jump(values, neurons)
-        outputs = self._advance_and_get_outputs(values, neurons, previous_action)
+        outputs = self._advance_neurons_and_get_outputs(values, neurons, previous_action)
         if self._sizes.memory:
-            self._advance_memory_and_predict(previous_action)
+            self._advance_memory_and_store_expected_readings(previous_action)
         if self._sizes.attention == "pma":
             assert self._set is not None
-            pooled, attention = self._set.pool_channels(outputs)
+            pooled, attention = self._set.pool_channels_and_get_attention(outputs)
             self._attention, self._message = attention.T, pooled.ravel()
         else:
             self._attention = self._compute_attention(outputs, values, neurons)
             self._message = self._compute_attention_message(values, rounding_number)
         if self._sizes.memory:
-            return self._head(self._correct_expected_readings())
+            return self._head(self._correct_expected_readings_and_get_head_input())
         if self._recurrence is not None:
             return self._head(self._recurrence.step(self._message))
         return self._head(self._message)
@@ -169,9 +172,9 @@ class ReferenceEngine(PolicyEngine):
             neurons: (K,) the indices of the neurons.
             previous_action: (A,) the previous action.
         """
-        self._advance_and_get_outputs(values, neurons, previous_action.astype(np.float64))
+        self._advance_neurons_and_get_outputs(values, neurons, previous_action.astype(np.float64))
 
-    def _advance_and_get_outputs(
+    def _advance_neurons_and_get_outputs(
         self, values: np.ndarray, neurons: np.ndarray, previous_action: np.ndarray
     ) -> np.ndarray:
         """Advance some neurons by one tick and return their outputs (N, d).
@@ -206,12 +209,13 @@ class ReferenceEngine(PolicyEngine):
     def _compute_input_sums(
         self, inputs: np.ndarray, previous_action: np.ndarray, recurrent: np.ndarray | float = 0.0
     ) -> np.ndarray:
-        """Return the sums (N, U) float32 of the weighted inputs of each neuron's U units.
+        """Return the weighted sums (N, U) float32 of each neuron's inputs, before the activation.
 
         Args:
             inputs: (N, F) the inputs that each neuron gets from its channel.
             previous_action: (A,) the previous action.
-            recurrent: (N, U) the weighted sums of the neurons' own outputs.
+            recurrent: (N, U) the weighted sums of the neurons' own outputs, which are added; 0 for
+                neurons that do not read their own outputs.
         """
         weight = self.weight["neuron.input"]
         if self._sizes.products:
@@ -243,7 +247,7 @@ class ReferenceEngine(PolicyEngine):
         if self._sizes.attention == "tanh":
             return np.tanh(scores)
         if self._sizes.prediction_attention:
-            scores[:, :-1] += self._update_evidence(values, neurons)
+            scores[:, :-1] += self._update_and_get_identity_evidence(values, neurons)
         shares = np.exp(scores - scores.max(axis=1, keepdims=True))
         shares /= shares.sum(axis=1, keepdims=True)
         return shares**2 if self._sizes.memory else shares
@@ -294,7 +298,7 @@ class ReferenceEngine(PolicyEngine):
         if excess > JUMP_LIMIT * len(values):
             self._state[:, :-1] = self._fresh[:-1]
 
-    def _advance_memory_and_predict(self, previous_action: np.ndarray) -> None:
+    def _advance_memory_and_store_expected_readings(self, previous_action: np.ndarray) -> None:
         """Advance the head's memory by one tick; store the readings (n,) that it expects.
 
         There is one expected reading for each query, which stands for one channel.
@@ -307,11 +311,13 @@ class ReferenceEngine(PolicyEngine):
         expected = self.weight["expectation.weight"] @ np.concatenate([self.units, lately])
         self.expected = expected + self.weight["expectation.bias"]
 
-    def _update_evidence(self, values: np.ndarray, neurons: np.ndarray) -> np.ndarray:
-        """Update and return the evidence (N, n) that channel i is the one that query k stands for.
+    def _update_and_get_identity_evidence(
+        self, values: np.ndarray, neurons: np.ndarray
+    ) -> np.ndarray:
+        """Update and return the evidence (N, n) that reading i comes from the channel of query k.
 
-        The evidence fades from tick to tick. It grows if the channel's reading is near to the one
-        that the memory expects of the query's channel.
+        The evidence fades from tick to tick. It grows if the reading is near to the one that the
+        memory expects of the query's channel.
 
         Args:
             values: (N,) the readings.
@@ -324,11 +330,11 @@ class ReferenceEngine(PolicyEngine):
         self._state[neurons, self._evidence] = evidence
         return np.asarray(evidence)
 
-    def _correct_expected_readings(self) -> np.ndarray:
-        """Correct the expected readings by those of this tick; return the head's input (n + H,).
+    def _correct_expected_readings_and_get_head_input(self) -> np.ndarray:
+        """Correct the expected readings by this tick's readings; return the head's input (n + H,).
 
-        The input is the corrected readings, then the units of the memory. The corrected readings
-        are also stored for the next tick.
+        The input is the n corrected readings, then the H units of the memory. The corrected
+        readings are also stored for the next tick.
         """
         total, mass = self._message.reshape(2, -1)
         mass = mass + 1.0
@@ -341,8 +347,10 @@ class ReferenceEngine(PolicyEngine):
         self.seen, self.share = self.expected + trust * news, trust * share
         return np.concatenate([self.seen, self.units])
 
-    def increase_evidence(self, neurons: np.ndarray, queries: np.ndarray, min_nats: float) -> None:
-        """Increase the evidence about which channel some neurons read.
+    def increase_evidence_for_queries(
+        self, neurons: np.ndarray, queries: np.ndarray, min_nats: float
+    ) -> None:
+        """Increase the evidence that each of some neurons reads the channel of a given query.
 
         Each query of the attention stands for one channel of the model. A neuron holds one number
         for each query, the evidence in nats that the neuron reads the query's channel.

@@ -21,7 +21,7 @@ is that of pixels scaled to [0, 1]."""
 
 
 class SetTransformerBlock:
-    """A multihead attention block of width d, MAB(X, Y) (section 3.1, equations 6 and 7).
+    """A multihead attention block of width d, MAB(X, Y) (Lee et al. 2019, eq. 6 and 7).
 
     Args:
         arrays: A model's arrays, float64.
@@ -76,7 +76,7 @@ class SetTransformerBlock:
 
 
 class SelfAttention:
-    """A set attention block, SAB(X) = MAB(X, X) (equation 8), whose cost grows with N^2.
+    """A set attention block, SAB(X) = MAB(X, X) (Lee et al. 2019, eq. 8); its cost grows with N^2.
 
     Args:
         arrays: A model's arrays, float64.
@@ -92,7 +92,7 @@ class SelfAttention:
 
 
 class InducedSelfAttention:
-    """An induced set attention block, ISAB(X) = MAB(X, MAB(I, X)) (equations 9 and 10).
+    """An induced set attention block, ISAB(X) = MAB(X, MAB(I, X)) (Lee et al. 2019, eq. 9, 10).
 
     Rows attend to each other by way of m inducing points I, so its cost grows with m N.
 
@@ -118,7 +118,7 @@ ENCODERS: dict[str, type[SelfAttention | InducedSelfAttention]] = {
 
 
 class Pooling:
-    """Pooling by multihead attention, PMA(Z) = MAB(S, rFF(Z)) (equation 11).
+    """Pooling by multihead attention, PMA(Z) = MAB(S, rFF(Z)) (Lee et al. 2019, eq. 11).
 
     The M learned queries S (seeds) attend to the rows Z after a row-wise layer.
 
@@ -141,7 +141,7 @@ class Pooling:
 
 @dataclass(frozen=True)
 class ChannelOrder:
-    """An order of N channels that only their neurons' outputs decide, and each channel's place.
+    """An order of N channels that depends only on their neurons' outputs.
 
     Attributes:
         sorted: (N,) the indices of the channels, arranged in this order.
@@ -153,7 +153,7 @@ class ChannelOrder:
     places: np.ndarray
 
     @classmethod
-    def from_outputs(cls, outputs: np.ndarray) -> ChannelOrder:
+    def from_neuron_outputs(cls, outputs: np.ndarray) -> ChannelOrder:
         """Return the lexicographic order of the neurons' outputs (N, d)."""
         ordered = np.lexsort(outputs.T[::-1])
         rows = outputs[ordered]
@@ -193,20 +193,20 @@ class SetTransformer:
         Args:
             outputs: (N, d) the neurons' outputs.
         """
-        order, encoded = self._encode_channels(outputs)
+        order, encoded = self._sort_and_encode_channels(outputs)
         raw = self._queries @ encoded.T + self._bias
         return np.asarray(raw[:, order.places])
 
-    def pool_channels(self, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def pool_channels_and_get_attention(self, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Pool the neurons' outputs (N, d); return the message (M, d) and the attention (M, N)."""
         assert self._pooling is not None
-        order, encoded = self._encode_channels(outputs)
+        order, encoded = self._sort_and_encode_channels(outputs)
         pooled, attention = self._pooling(encoded)
         return pooled, attention[:, order.places]
 
-    def _encode_channels(self, outputs: np.ndarray) -> tuple[ChannelOrder, np.ndarray]:
+    def _sort_and_encode_channels(self, outputs: np.ndarray) -> tuple[ChannelOrder, np.ndarray]:
         """Return the order of the channels, and their encoded outputs (N, d) in this order."""
-        order = ChannelOrder.from_outputs(outputs)
+        order = ChannelOrder.from_neuron_outputs(outputs)
         rows = outputs[order.sorted]
         return order, rows if self._encoder is None else self._encoder(rows)
 
@@ -233,8 +233,8 @@ def apply_layer_norm(rows: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> 
 def make_positional_table(rows: int, columns: int) -> np.ndarray:
     """Return the fixed sinusoidal table (rows, columns) from which queries are computed.
 
-    The entries are sines and cosines of ``i / 10000^(2 (j // 2) / columns)`` (section 3.2 of the
-    AttentionNeuron paper).
+    The entry in row i and column j is the sine (j even) or cosine (j odd) of
+    ``i / 10000^(2 (j // 2) / columns)`` (section 3.2 of the AttentionNeuron paper).
     """
     i, j = np.arange(rows)[:, None], np.arange(columns)[None]
     angle = i / 10000.0 ** (2 * (j // 2) / columns)

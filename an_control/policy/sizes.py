@@ -80,7 +80,10 @@ class AttentionPartSizes(Protocol):
 
     @property
     def inducing(self) -> int:
-        """The number of inducing points, by way of which channels attend in an ISAB encoder."""
+        """The number of inducing points of an ISAB encoder; 0 for other encoders.
+
+        By way of these learned points, the channels attend to each other.
+        """
 
     @property
     def heads(self) -> int:
@@ -120,7 +123,7 @@ def check_attention_part_sizes(
         )
 
 
-def list_block_shapes(name: str, width: int) -> Shapes:
+def list_attention_block_shapes(name: str, width: int) -> Shapes:
     """Return the shapes, by name, of a multihead attention block's arrays.
 
     They are those of the attention, a row-wise layer and two layer norms.
@@ -153,12 +156,12 @@ def list_encoder_shapes(kind: Encoder, width: int, inducing: int) -> Shapes:
         inducing: The number of inducing points of ``isab``.
     """
     if kind == "sab":
-        return list_block_shapes("encoder", width)
+        return list_attention_block_shapes("encoder", width)
     if kind == "isab":
         return {
             "encoder.inducing": (inducing, width),
-            **list_block_shapes("encoder.gather", width),
-            **list_block_shapes("encoder.spread", width),
+            **list_attention_block_shapes("encoder.gather", width),
+            **list_attention_block_shapes("encoder.spread", width),
         }
     return {}
 
@@ -174,7 +177,7 @@ def list_pooling_shapes(seeds: int, width: int) -> Shapes:
         "pooling.seeds": (seeds, width),
         "pooling.input.weight": (width, width),
         "pooling.input.bias": (width,),
-        **list_block_shapes("pooling", width),
+        **list_attention_block_shapes("pooling", width),
     }
 
 
@@ -227,10 +230,10 @@ class RecurrenceSizes:
             return shapes | ({"recurrence.hidden_bias": (units,)} if self.kind == "gru" else {})
         shapes = {"recurrence.input.weight": (units, inputs), "recurrence.input.bias": (units,)}
         for layer in range(self.layers):
-            shapes |= self._list_layer_shapes(f"recurrence.layers.{layer}")
+            shapes |= self._list_transformer_layer_shapes(f"recurrence.layers.{layer}")
         return shapes
 
-    def _list_layer_shapes(self, name: str) -> Shapes:
+    def _list_transformer_layer_shapes(self, name: str) -> Shapes:
         """Return the shapes, by name, of the arrays of a transformer's layer.
 
         Args:
@@ -693,9 +696,9 @@ class ConvolutionSizes(VisionSizes):
 
     The head has two convolutions to `filters` planes (windows of 4 x 4 pixels at a step of 2, then
     of 3 x 3), a layer of `hidden` units, and a layer that scores A actions. If `choice` is True,
-    the action is 1 for the one with the best score and 0 for the others, and in an episode's first
-    tick the previous action is the one with the index `first_action`. If `choice` is False, the
-    action is the tanh of the scores, and the first previous action is zero.
+    the action is 1 at the index of the best score and 0 elsewhere, and the previous action in an
+    episode's first tick is 1 at the index `first_action`. If `choice` is False, the action is the
+    tanh of the scores, and the first previous action is zero.
 
     Between the two layers there may be `memory` GRU units (0: none, as in the paper), which
     remember what no patch shows. Their inputs are the `hidden` units and the previous action. The
@@ -874,7 +877,7 @@ OPTIONAL: Mapping[str, Any] = {"imputation": 0, "validation": None}
 class MonitorValidation:
     """The measured behaviour of a monitor in episodes that it was not trained on.
 
-    A monitor detects moves: sensor signals that arrive on other channels than they are wired to.
+    A monitor detects moves: sensor signals that arrive at other input slots than before.
 
     Attributes:
         max_excess: The largest excess at which readings count as explained. The excess is how far
@@ -956,7 +959,10 @@ class ForwardSizes:
 
     @property
     def default_monitor_setting(self) -> Monitor:
-        """The monitor's setting if the user chooses none: "off" if it failed its validation."""
+        """The monitor's setting if the user chooses none.
+
+        It is "off" for a monitor that failed its validation, else the value of `monitor`.
+        """
         return "off" if self.monitor_off_reason else self.monitor
 
     @property

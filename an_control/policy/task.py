@@ -66,7 +66,7 @@ class Task:
             ValueError: A key is unknown, or a value is of the wrong type or out of bounds; the
                 message names the key, the value and what is allowed.
         """
-        _check_types(header)
+        _check_header_keys_and_types(header)
         for key in ("channels", "actuators"):
             names = header.get(key, [])
             if not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
@@ -100,7 +100,7 @@ def _convert_to_lists(value: Any) -> Any:
     return list(map(_convert_to_lists, value)) if isinstance(value, tuple) else value
 
 
-def _check_types(header: Mapping[str, Any]) -> None:
+def _check_header_keys_and_types(header: Mapping[str, Any]) -> None:
     """Check that a header has known keys only, with values of the right types.
 
     Raises:

@@ -134,7 +134,7 @@ def _list_wrong_channels(
         order: (N,) the index in the observation of the reading that arrives in each slot.
         channels: The channels of the observation, in its order.
     """
-    slots = policy.policy.monitor.slots
+    slots = policy.policy.monitor.slot_by_channel
     return [name for k, name in enumerate(policy.nominal_ids) if channels[order[slots[k]]] != name]
 
 

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from an_control import load_policy
-from an_control.monitor.forward_model import get_training_ranges
+from an_control.monitor.forward_model import get_channel_ranges_in_training
 from an_control.policy import read_model
 from an_control.system.share import find_share_path
 
@@ -53,7 +53,7 @@ class TrainedRanges:
     """
 
     def __init__(self) -> None:
-        ranges = get_training_ranges(read_model(MODEL))
+        ranges = get_channel_ranges_in_training(read_model(MODEL))
         self.ids = tuple(ranges)
         self.low, self.high = np.array(list(ranges.values())).T
         place = {name: number for number, name in enumerate(self.ids)}

@@ -187,7 +187,7 @@ class MonitorWatch:
             disturber: Knows which signal arrives in which slot.
         """
         monitor, counts = self._policy.monitor, self.counts
-        slots, outputs = monitor.slots, monitor.assignment.outputs
+        slots, outputs = monitor.slot_by_channel, monitor.assignment.outputs
         counts["ticks"] += 1
         counts["unfit"] += monitor.fit.model_fits_robot is False
         counts["lost"] += monitor.is_assignment_lost

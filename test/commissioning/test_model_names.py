@@ -52,7 +52,7 @@ def model(channels, actuators=("linear.x", "angular.z"), step_s=0.05):
 @pytest.fixture(autouse=True)
 def _no_ranges(monkeypatch):
     monkeypatch.setattr(
-        "an_control.commissioning.model_names.get_training_ranges", lambda model: {}
+        "an_control.commissioning.model_names.get_channel_ranges_in_training", lambda model: {}
     )
 
 
@@ -111,7 +111,7 @@ def test_values_far_outside_of_the_training_make_a_match_doubtful_and_say_both_r
     assert "SET THIS: is it" not in sure
     ranges = {"mast_pan.position": (-30.0, -20.0)}
     monkeypatch.setattr(
-        "an_control.commissioning.model_names.get_training_ranges", lambda _: ranges
+        "an_control.commissioning.model_names.get_channel_ranges_in_training", lambda _: ranges
     )
     text = draft_wiring_of_robot("bot", base(), "/bot", known).format_yaml()
     assert "SET THIS: is it mast_pan.position? -0.2 .. 0.3, in training -30 .. -20" in text

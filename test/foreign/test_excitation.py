@@ -19,7 +19,7 @@ from an_control.monitor.excitation import (
     Excitation,
     ExcitationError,
     ResponseMatcher,
-    make_exciting_motion,
+    make_exciting_actions,
     read_excitation,
     write_excitation,
 )
@@ -27,7 +27,7 @@ from an_control.monitor.exciting_policy import ExcitingPolicy
 from an_control.policy import ModelError, read_model
 
 STEP_S = 0.0165
-MOTION = make_exciting_motion(8, STEP_S, 0.5, 1.5)
+MOTION = make_exciting_actions(8, STEP_S, 0.5, 1.5)
 TICKS = len(MOTION)
 
 
@@ -196,7 +196,7 @@ def test_an_order_that_may_be_another_is_not_certain():
 
 def test_motions_are_small_smooth_and_end_where_they_began():
     for actuators, step_s in ((1, 0.02), (8, STEP_S), (23, 0.002), (2, 0.5)):
-        motion = make_exciting_motion(actuators, step_s, 0.3, 5.0)
+        motion = make_exciting_actions(actuators, step_s, 0.3, 5.0)
         assert motion.shape == (round(5.0 / step_s), actuators)
         assert 0.15 < np.abs(motion).max() <= 0.3
         assert not motion[0].any() and not motion[-1].any()

@@ -13,13 +13,13 @@ from foreign.networks import linear, save
 from stand import IDS, SCALE, Stand
 
 from an_control import load_policy
-from an_control.monitor.excitation import Excitation, make_exciting_motion, write_excitation
+from an_control.monitor.excitation import Excitation, make_exciting_actions, write_excitation
 from an_control.policy import read_model, write_model
 from an_control.policy.sizes import ForwardSizes
 from an_control.ros import control_loop
 
 NAMED = {"observation_names": ",".join(IDS), "joint_names": "left,right", "step_s": "0.01"}
-MOTION = make_exciting_motion(2, 0.01, 0.5, 0.8)
+MOTION = make_exciting_actions(2, 0.01, 0.5, 0.8)
 ORDER = [2, 0, 3, 1]
 
 

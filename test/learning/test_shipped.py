@@ -46,7 +46,9 @@ def test_the_stacked_policy_hardly_minds_reshuffles(cartpole):
 
 
 def test_copies_of_channels_cost_a_normalised_policy_nothing(cartpole):
-    model = read_model(find_share_path("models/cartpole.safetensors")).with_normalised_sums(5)
+    model = read_model(
+        find_share_path("models/cartpole.safetensors")
+    ).copy_with_normalised_channel_sums(5)
     returns = [
         [
             result.total

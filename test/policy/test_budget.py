@@ -11,7 +11,7 @@ from waves import CHANNELS, STRAIGHT, TURNED, monitored_model, telling_apart, wa
 from an_control import load_policy
 from an_control.load import make_policy
 from an_control.monitor.budget import TimeBudget
-from an_control.monitor.forward_model import ForwardModel, get_training_ranges
+from an_control.monitor.forward_model import ForwardModel, get_channel_ranges_in_training
 from an_control.monitor.settings import MONITOR
 from an_control.system.share import find_share_path
 
@@ -48,7 +48,7 @@ EPISODES = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(1, 60)), min_s
 
 def impossible(policy, episode, seed):
     """Readings (T, N) of an episode that is made of these kinds for so many ticks each."""
-    rng, ranges = np.random.default_rng(seed), get_training_ranges(policy.model)
+    rng, ranges = np.random.default_rng(seed), get_channel_ranges_in_training(policy.model)
     low, high = np.array([ranges[name] for name in policy.nominal_ids]).T
     return np.concatenate([kind(rng, low, high, ticks) for kind, ticks in episode])
 
@@ -160,13 +160,13 @@ def test_a_tick_may_compute_what_is_left_of_its_budget_and_the_next_one_all_agai
     budget = TimeBudget(forward, MONITOR.budget)
     whole = budget.count_affordable_comparisons(4)
     assert whole > 100
-    budget.subtract_time_for_rows(4 * whole)
+    budget.subtract_time_of_evaluations(4 * whole)
     assert budget.count_affordable_comparisons(4) == 0
     budget.reset_for_tick(model_fits=True)
-    budget.subtract_time_for_rows(2 * whole)
+    budget.subtract_time_of_evaluations(2 * whole)
     left_s = MONITOR.budget.share * forward.step_s - budget.spent_s
     count = budget.count_affordable_comparisons(4)
-    budget.subtract_time_for_rows(4 * count)
+    budget.subtract_time_of_evaluations(4 * count)
     assert count and budget.count_affordable_comparisons(0.01) == 0 < left_s
-    budget.subtract_time_for_rows(1e9)
+    budget.subtract_time_of_evaluations(1e9)
     assert budget.count_affordable_comparisons(4) == 0

@@ -42,7 +42,7 @@ def test_neurons_advance_alone_as_in_a_tick_of_all(engine, model):
         if tick < 4:
             one.step_array(values, ids)
         else:
-            one.advance_channels((*some, "no such"), np.append(values[::2], 0.0), previous)
+            one.advance_channel_states((*some, "no such"), np.append(values[::2], 0.0), previous)
         if tick == 3:
             kept = one.save_state()
     own = model.sizes.neuron * (1 if model.sizes.stack else 2)

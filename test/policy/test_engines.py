@@ -74,10 +74,10 @@ def test_where_numba_fails_policies_run_uncompiled_with_a_warning(model_file, tm
 def test_nothing_is_compiled_after_loading(model_file):
     """Whatever arrays a tick gets: also read-only and strided ones once had their own version."""
     pytest.importorskip("numba", reason="the compiled engine needs numba")
-    from an_control.policy.numba_engine import _compute_tick, compute_action
+    from an_control.policy.numba_engine import _compute_tick_and_get_action, compute_action
 
     policy = an_control.load_policy(model_file, engine="numba")
-    compiled = len(_compute_tick.signatures), len(compute_action.signatures)
+    compiled = len(_compute_tick_and_get_action.signatures), len(compute_action.signatures)
     assert compiled[0] > 0
     read_only = np.ones(3, np.float32)
     read_only.flags.writeable = False
@@ -97,7 +97,10 @@ def test_nothing_is_compiled_after_loading(model_file):
     policy.step_array(read_only, ("a", "b", "c"))
     policy.reset()
     policy.step_array(read_only, ("a", "b", "c"))
-    assert (len(_compute_tick.signatures), len(compute_action.signatures)) == compiled
+    assert (
+        len(_compute_tick_and_get_action.signatures),
+        len(compute_action.signatures),
+    ) == compiled
 
 
 def test_asking_for_numba_without_numba_says_how_to_get_it(model_file, monkeypatch):
@@ -127,7 +130,10 @@ def test_a_monitor_that_the_model_cannot_serve_is_refused(model_file, monitor):
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
 def test_leaving_out_the_rows_of_units_that_are_zero_changes_no_bit(width, share):
     pytest.importorskip("numba", reason="the compiled engine needs numba")
-    from an_control.policy.numba_engine import add_product, add_sparse_product
+    from an_control.policy.numba_engine import (
+        add_sparse_vector_matrix_product,
+        add_vector_matrix_product,
+    )
 
     rng = np.random.default_rng(width)
     for count in (1, 7, 8, 64, 91):
@@ -136,15 +142,17 @@ def test_leaving_out_the_rows_of_units_that_are_zero_changes_no_bit(width, share
         rows = rng.standard_normal((count, width)).astype(np.float32)
         plain = rng.standard_normal(width).astype(np.float32)
         sparse = plain.copy()
-        add_product(plain, rows, x)
-        add_sparse_product(sparse, rows, x)
+        add_vector_matrix_product(plain, rows, x)
+        add_sparse_vector_matrix_product(sparse, rows, x)
         assert plain.tobytes() == sparse.tobytes()
 
 
 def test_a_unit_that_is_not_a_number_still_counts():
     pytest.importorskip("numba", reason="the compiled engine needs numba")
-    from an_control.policy.numba_engine import add_sparse_product
+    from an_control.policy.numba_engine import add_sparse_vector_matrix_product
 
     out = np.zeros(2, np.float32)
-    add_sparse_product(out, np.ones((3, 2), np.float32), np.array([0, np.nan, 1], np.float32))
+    add_sparse_vector_matrix_product(
+        out, np.ones((3, 2), np.float32), np.array([0, np.nan, 1], np.float32)
+    )
     assert np.isnan(out).all()

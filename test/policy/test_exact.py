@@ -12,7 +12,7 @@ from an_control.policy.exact_sums import (
     ORDINARY,
     OUTPUT_BITS,
     compute_sum_rounding_number,
-    round_weights,
+    round_weights_for_exact_products,
 )
 
 
@@ -28,7 +28,7 @@ def test_products_with_neuron_outputs_are_exact(scale, columns, seed):
     weights[0] = scale  # every output of 1 drives this row to its largest sum
     outputs = np.round(rng.uniform(-1, 1, (columns, 5)) * 2**OUTPUT_BITS) / 2**OUTPUT_BITS
     outputs[:, 0] = 1.0
-    on_grid, _ = round_weights(weights)
+    on_grid, _ = round_weights_for_exact_products(weights)
     product = on_grid @ outputs
     for row in range(4):
         for column in range(5):

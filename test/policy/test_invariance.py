@@ -132,8 +132,9 @@ def test_a_normalised_message_is_the_same_with_every_channel_doubled(stack, engi
     sizes = AttentionSizes(2, 8, 9, 5, ["value"], [5], stack=stack)
     plain = make_random_model(sizes, seed=seed, gain=2.0)
     policies = [
-        make_policy(model, engine=engine) for model in (plain, plain.with_normalised_sums(NOMINAL))
-    ] + [make_policy(plain.with_normalised_sums(NOMINAL), engine=engine)]
+        make_policy(model, engine=engine)
+        for model in (plain, plain.copy_with_normalised_channel_sums(NOMINAL))
+    ] + [make_policy(plain.copy_with_normalised_channel_sums(NOMINAL), engine=engine)]
     ids = names(NOMINAL)
     many = tuple(f"{name}.{copy}" for copy in range(times) for name in ids)
     for values in rng.standard_normal((5, NOMINAL)).astype(np.float32):
@@ -147,7 +148,7 @@ def test_a_normalised_message_is_the_same_with_every_channel_doubled(stack, engi
 def test_a_normalised_softmax_message_has_no_more_than_one_of_each_channel(engine):
     """What is there sixty times, or twice as often, says the same."""
     sizes = AttentionSizes(2, 8, 4, 5, ["value"], [5], attention="softmax")
-    model = make_random_model(sizes, seed=3).with_normalised_sums(NOMINAL)
+    model = make_random_model(sizes, seed=3).copy_with_normalised_channel_sums(NOMINAL)
     values = np.random.default_rng(0).standard_normal(NOMINAL)
     messages = []
     for times in (60, 120):

@@ -348,8 +348,8 @@ def test_what_could_not_be_read_is_not_written_over_a_good_file(path):
     before = path.read_bytes()
     for wrong, reason in (
         (toy(trained={"note": "x" * 2**20}), "allowed are 524288"),
-        (toy().with_normalised_sums(-1), "sizes.normalise"),
-        (toy().with_normalised_sums(70_000), "sizes.normalise"),
+        (toy().copy_with_normalised_channel_sums(-1), "sizes.normalise"),
+        (toy().copy_with_normalised_channel_sums(70_000), "sizes.normalise"),
         (replace(toy(), sizes=replace(SIZES, heads=3)), "heads"),
         (toy(kind="transformer"), "'transformer' is not one of"),
     ):

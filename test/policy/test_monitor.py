@@ -223,7 +223,7 @@ class Knowing:
 
     def reset(self): ...
 
-    def step(self, readings, action, *, evidence=True):
+    def step(self, readings, action, *, readings_follow_action=True):
         return readings
 
 
@@ -253,7 +253,7 @@ class Mistaken:
     def reset(self):
         self.__init__()
 
-    def step(self, readings, action, *, evidence=True):
+    def step(self, readings, action, *, readings_follow_action=True):
         assignment = self.assignment._replace(detected=self.ticks in (5, 12))
         if self.ticks in (5, 9, 12, 16):
             slots = np.array([1, 0, 2, 3, 4]) if assignment.detected else np.arange(5)

@@ -222,26 +222,26 @@ def test_a_clearly_better_assignment_is_a_move_unless_the_present_one_is_new():
 
 def test_an_assignment_keeps_each_signal_under_its_id_until_ids_follow_the_wiring():
     assignment = Assignment.make_nominal(3)
-    swapped = assignment.with_slots(np.array([1, 0, 2]))
-    assert swapped.with_outputs_updated_from_slots(verifying_move=False).outputs.tolist() == [
+    swapped = assignment.copy_with_slots(np.array([1, 0, 2]))
+    assert swapped.copy_with_outputs_updated_from_slots(verifying_move=False).outputs.tolist() == [
         0,
         1,
         2,
     ]
-    assert swapped.with_outputs_updated_from_slots(verifying_move=True).outputs.tolist() == [
+    assert swapped.copy_with_outputs_updated_from_slots(verifying_move=True).outputs.tolist() == [
         1,
         0,
         2,
     ]
-    unpinned = swapped.with_unpinned_outputs()
+    unpinned = swapped.copy_with_unpinned_outputs()
     before, now = unpinned.renames
     assert (before.tolist(), now.tolist()) == ([0, 1, 2], [1, 0, 2])
-    assert unpinned.with_outputs_updated_from_slots(verifying_move=False).outputs.tolist() == [
+    assert unpinned.copy_with_outputs_updated_from_slots(verifying_move=False).outputs.tolist() == [
         1,
         0,
         2,
     ]
-    assert unpinned.without_last_tick_events().renames is None
+    assert unpinned.copy_without_tick_events().renames is None
     assert swapped.arrange_by_slot(np.array([10.0, 20.0, 30.0])).tolist() == [20.0, 10.0, 30.0]
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from an_control.load import make_policy
-from an_control.monitor.kernels import compute_mean_change_and_store
+from an_control.monitor.kernels import compute_mean_change_and_store_readings
 from an_control.monitor.settings import RECOVERY
 from an_control.policy.random_model import make_random_model
 from an_control.policy.sizes import make_paper_sizes
@@ -199,13 +199,15 @@ READINGS = arrays(np.float64, (3, 5), elements=st.floats(width=64))
 @given(READINGS, st.permutations(range(5)))
 @example(np.full((3, 5), np.inf), [4, 3, 2, 1, 0])
 def test_the_change_has_the_same_bits_uncompiled_and_in_any_order(readings, order):
-    plain = getattr(compute_mean_change_and_store, "py_func", compute_mean_change_and_store)
+    plain = getattr(
+        compute_mean_change_and_store_readings, "py_func", compute_mean_change_and_store_readings
+    )
     lasts = one, other, permuted = np.full((3, 5), np.nan)
     for values in readings:
         changes = [
-            compute_mean_change_and_store(values, one, 1.0),
+            compute_mean_change_and_store_readings(values, one, 1.0),
             plain(values, other, 1.0),
-            compute_mean_change_and_store(values[order], permuted, 1.0),
+            compute_mean_change_and_store_readings(values[order], permuted, 1.0),
         ]
         assert changes[0] == changes[1] == changes[2] >= 0.0 or np.isnan(changes).all()
         for last, now in zip(lasts, (values, values, values[order]), strict=True):

@@ -100,10 +100,10 @@ def test_the_robot_fits_only_after_its_readings_were_explained_for_a_while():
     fit = RobotFit(FitLimits(10.0, 24.0, 0), 3, np.zeros(0, np.float32), MONITOR.fit)
     for _ in range(MONITOR.fit.seen_ticks - 1):
         fit.update_fit_from_excess(5.0, assignment_known=True)
-    cautious = fit.min_gain
+    cautious = fit.min_replacement_gain
     assert fit.model_fits_robot is None
     fit.update_fit_from_excess(5.0, assignment_known=True)
-    assert fit.model_fits_robot and fit.limits.min_gain == fit.min_gain < cautious
+    assert fit.model_fits_robot and fit.limits.min_gain == fit.min_replacement_gain < cautious
     for _ in range(50):
         fit.update_fit_from_excess(100.0, assignment_known=True)
     assert fit.model_fits_robot is False

@@ -130,11 +130,11 @@ def test_thousands_of_channels_permute_without_changing_a_bit():
 )
 def test_channels_with_equal_outputs_have_the_same_place(rows, seed):
     outputs = np.array(rows)
-    order = ChannelOrder.from_outputs(outputs)
+    order = ChannelOrder.from_neuron_outputs(outputs)
     for row, place in zip(outputs, order.places, strict=True):
         np.testing.assert_array_equal(outputs[order.sorted][place], row)
     shuffled = np.random.default_rng(seed).permutation(len(outputs))
-    again = ChannelOrder.from_outputs(outputs[shuffled])
+    again = ChannelOrder.from_neuron_outputs(outputs[shuffled])
     np.testing.assert_array_equal(again.places, order.places[shuffled])
 
 

@@ -78,7 +78,7 @@ def test_while_all_contacts_read_as_contacts_do_another_slot_that_reads_zero_is_
 
 def test_a_contact_that_is_known_to_have_moved_there_is_not_stuck(sensors):
     assert not any(run(sensors, range(STUCK.still_ticks - 10), ALONE, s2=1.0))
-    sensors.restart_counts(np.arange(SLOTS) == 2)
+    sensors.restart_unchanged_tick_counts(np.arange(SLOTS) == 2)
     nothing = np.zeros(SLOTS)
     assert not any(run(sensors, range(STUCK.still_ticks, 3 * STUCK.still_ticks), nothing, s2=1.0))
 

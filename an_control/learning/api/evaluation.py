@@ -334,7 +334,7 @@ def _enable_attention_normalisation(model: Model, env: gymnasium.Env[Any, Any]) 
     from an_control_sim.gym.environments import describe_task
 
     try:
-        return model.with_normalised_sums(len(describe_task(env, "", "").channels))
+        return model.copy_with_normalised_channel_sums(len(describe_task(env, "", "").channels))
     except ValueError as error:
         raise ValueError(f"--{error}") from error
 

@@ -372,7 +372,7 @@ def _make_parametrisation_and_start_vector(
 
     if model is not None:
         if options.normalise:
-            model = model.with_normalised_sums(channels)
+            model = model.copy_with_normalised_channel_sums(channels)
         form = choose_parametrisation(model)
         if isinstance(model.sizes, MlpSizes) and model.sizes.channels != channels:
             raise ValueError(

@@ -251,7 +251,7 @@ def _iterate_assignments(
     for tick in range(len(actions)):
         before = actions[tick - 1] if tick else np.zeros_like(actions[0])
         monitor.step(readings[tick].astype(np.float32), before.astype(np.float32))
-        yield monitor.slots
+        yield monitor.slot_by_channel
 
 
 def measure_fit_limits(
@@ -397,6 +397,6 @@ def _compute_reassignment_gains(
         costs.add_tick_costs(found, reads, expected[single], reads, now)
         present = np.trace(found)
         if present - found.min(0).sum() > CONFUSED:
-            moved = costs.penalise_moves(found, everyone)
+            moved = costs.compute_costs_with_move_penalty(found, everyone)
             gains[tick] = present - moved[costs.solve_assignment(moved), everyone].sum()
     return gains

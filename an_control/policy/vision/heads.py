@@ -35,9 +35,9 @@ class TopPatchesHead:
         grid = model.sizes.grid
         places = np.indices((grid, grid)).reshape(2, -1).T
         self._places = (places / grid).astype(F32)
-        self.reset()
+        self.reset_and_get_initial_action()
 
-    def reset(self) -> np.ndarray:
+    def reset_and_get_initial_action(self) -> np.ndarray:
         """Start an episode; return the action (A,) that counts as the previous one."""
         self._stays = F32(0.0)
         self._message = np.zeros((self._sizes.queries, self._sizes.message), F32)
@@ -55,7 +55,7 @@ class TopPatchesHead:
         array = self._array
         self._message *= self._stays
         self._message += (F32(1.0) - self._stays) * message
-        importance = self.compute_row_importance(self._message)
+        importance = self.compute_message_row_importance(self._message)
         top = np.argsort(-importance, kind="stable")[: self._sizes.top]
         self._advance_lstm(self._places[top].ravel())
         action = np.tanh(_apply_linear(array, "action", self._output))
@@ -63,12 +63,12 @@ class TopPatchesHead:
         self._stays = _compute_logistic(_apply_linear(array, "mixing.1", hidden))[0]
         return action
 
-    def compute_row_importance(self, message: np.ndarray) -> np.ndarray:
+    def compute_message_row_importance(self, message: np.ndarray) -> np.ndarray:
         """Return the attention (M,) that each row of the message (M, m) gets from all rows."""
         array = self._array
         queries = message.dot(array["self_attention.query"].T) + array["self_attention.query_bias"]
         keys = message.dot(array["self_attention.key"].T) + array["self_attention.key_bias"]
-        return self._kernels.compute_row_importance(queries, keys)
+        return self._kernels.compute_message_row_importance(queries, keys)
 
     def _advance_lstm(self, inputs: np.ndarray) -> None:
         """Advance the LSTM by one tick.
@@ -87,9 +87,10 @@ class TopPatchesHead:
 
 
 class ConvolutionHead:
-    """The head of the PuzzlePong policy: two convolutions and two layers, then the best action.
+    """The head of the PuzzlePong policy: two convolutions and two layers, which score the actions.
 
-    The action is one-hot (section 4.3 of the paper). Between the layers there may be a memory.
+    The action is one-hot for the best score (section 4.3 of the paper), or the tanh of all scores
+    if the model says so. Between the two layers there may be a memory.
 
     Args:
         model: A model of kind ``vision_convolution``.
@@ -117,9 +118,9 @@ class ConvolutionHead:
             self._bias = model.arrays["memory.bias"] * half
         self.scores = np.zeros(model.sizes.actions, F32)
         """The scores (A,) of the last tick; the action with the largest was chosen."""
-        self.reset()
+        self.reset_and_get_initial_action()
 
-    def reset(self) -> np.ndarray:
+    def reset_and_get_initial_action(self) -> np.ndarray:
         """Start an episode; return the action (A,) that counts as the previous one."""
         self._units = np.zeros(self._sizes.memory, F32)
         return np.array(self._sizes.initial_action, F32)
@@ -127,8 +128,8 @@ class ConvolutionHead:
     def __call__(self, message: np.ndarray, previous_action: np.ndarray) -> np.ndarray:
         """Return the action (A,) float32.
 
-        Either it is 1 for the action with the best score and 0 for the others, or it is the tanh of
-        all scores.
+        If the model chooses one of A actions, it is 1 for the action with the best score and 0 for
+        the others; otherwise it is the tanh of all scores.
 
         Args:
             message: (M, m) the attention message.
@@ -136,7 +137,9 @@ class ConvolutionHead:
         """
         hidden = np.maximum(self.compute_first_layer_sums(message), F32(0.0))
         if self._sizes.memory:
-            hidden = np.concatenate([hidden, self._advance_memory(hidden, previous_action)])
+            hidden = np.concatenate(
+                [hidden, self._advance_memory_and_get_units(hidden, previous_action)]
+            )
         self.scores = _apply_linear(self._array, "head.1", hidden)
         if not self._sizes.choice:
             return np.tanh(self.scores)
@@ -160,7 +163,9 @@ class ConvolutionHead:
         self._kernels.add_matrix_product(hidden, self._hidden, image.ravel())
         return hidden
 
-    def _advance_memory(self, hidden: np.ndarray, previous_action: np.ndarray) -> np.ndarray:
+    def _advance_memory_and_get_units(
+        self, hidden: np.ndarray, previous_action: np.ndarray
+    ) -> np.ndarray:
         """Advance the memory by one tick; return its units (H,).
 
         Args:

@@ -25,7 +25,8 @@ def exponentiate_scores(
     """Replace attention scores by their exponentials, in place.
 
     Each row's largest score is subtracted first. The exponentials are rounded to multiples of a
-    power of two, so that sums of their products are exact. They are the numerators of a softmax.
+    power of two, so that the sums of their products with the patches' values are exact. They
+    are the numerators of a softmax.
 
     Args:
         scores: (rows, N) the scores; overwritten by the rounded exponentials.
@@ -41,7 +42,7 @@ def exponentiate_scores(
     scores[...] = float32_copy
 
 
-def apply_layer_norm_to_attention_message(
+def apply_relu_and_layer_norm_to_message(
     message: np.ndarray, weight: np.ndarray, bias: np.ndarray
 ) -> None:
     """Set negative numbers of the attention message to 0, then apply a layer norm, in place.
@@ -58,7 +59,7 @@ def apply_layer_norm_to_attention_message(
     message += bias
 
 
-def compute_row_importance(queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
+def compute_message_row_importance(queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
     """Return how much attention each row gets from all rows together.
 
     Each row's query gives attention to the keys of all rows, by a softmax.
@@ -105,15 +106,15 @@ def convolve_image(
     return np.asarray(np.maximum(sums, 0.0).reshape(rows, columns, -1))
 
 
-def add_matrix_product(out: np.ndarray, rows: np.ndarray, x: np.ndarray) -> None:
-    """Add the product ``x @ rows`` to `out`, in place.
+def add_matrix_product(out: np.ndarray, matrix: np.ndarray, vector: np.ndarray) -> None:
+    """Add the product ``vector @ matrix`` to `out`, in place.
 
     Args:
         out: (out,) the array that is changed.
-        rows: (in, out) the matrix.
-        x: (in,) the vector.
+        matrix: (in, out) the matrix.
+        vector: (in,) the vector.
     """
-    out += x.dot(rows)
+    out += vector.dot(matrix)
 
 
 class Kernels(NamedTuple):
@@ -121,8 +122,8 @@ class Kernels(NamedTuple):
 
     name: str
     exponentiate_scores: Callable[[np.ndarray, np.ndarray, np.float32], None]
-    apply_layer_norm_to_attention_message: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
-    compute_row_importance: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    apply_relu_and_layer_norm_to_message: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
+    compute_message_row_importance: Callable[[np.ndarray, np.ndarray], np.ndarray]
     convolve_image: Callable[[np.ndarray, np.ndarray, np.ndarray, int, int], np.ndarray]
     add_matrix_product: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 
@@ -130,8 +131,8 @@ class Kernels(NamedTuple):
 PLAIN = Kernels(
     "numpy",
     exponentiate_scores,
-    apply_layer_norm_to_attention_message,
-    compute_row_importance,
+    apply_relu_and_layer_norm_to_message,
+    compute_message_row_importance,
     convolve_image,
     add_matrix_product,
 )

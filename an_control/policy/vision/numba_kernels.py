@@ -24,7 +24,8 @@ def exponentiate_scores(scores, float32_copy, rounding_number):
     """Replace attention scores by their exponentials, in place.
 
     Each row's largest score is subtracted first. The exponentials are rounded to multiples of a
-    power of two, so that sums of their products are exact. They are the numerators of a softmax.
+    power of two, so that the sums of their products with the patches' values are exact. They
+    are the numerators of a softmax.
 
     Args:
         scores: (rows, N) the scores; overwritten by the rounded exponentials.
@@ -34,7 +35,7 @@ def exponentiate_scores(scores, float32_copy, rounding_number):
     """
     row = np.empty(scores.shape[1], F32)
     for m in range(len(scores)):
-        largest = _find_largest(scores[m])
+        largest = _find_largest_number(scores[m])
         for n in range(len(row)):
             row[n] = (compute_exp(F32(scores[m, n] - largest)) + rounding_number) - rounding_number
         for n in range(len(row)):
@@ -43,7 +44,7 @@ def exponentiate_scores(scores, float32_copy, rounding_number):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def apply_layer_norm_to_attention_message(message, weight, bias):
+def apply_relu_and_layer_norm_to_message(message, weight, bias):
     """Set negative numbers of the attention message to 0, then apply a layer norm, in place.
 
     Args:
@@ -66,7 +67,7 @@ def apply_layer_norm_to_attention_message(message, weight, bias):
             message[m, j] = message[m, j] / deviation * weight[j] + bias[j]
 
 
-def compute_row_importance(queries, keys):
+def compute_message_row_importance(queries, keys):
     """Return how much attention each row gets from all rows together.
 
     Each row's query gives attention to the keys of all rows, by a softmax.
@@ -79,12 +80,16 @@ def compute_row_importance(queries, keys):
         (M,) the sums of the attention over the queries.
     """
     few = (0, 0), (0, max(4 - queries.shape[1], 0))
-    return _compute_row_importance(np.pad(queries, few), np.ascontiguousarray(np.pad(keys, few).T))
+    return _compute_message_row_importance(
+        np.pad(queries, few), np.ascontiguousarray(np.pad(keys, few).T)
+    )
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _compute_row_importance(queries, keys):
-    """Return how much attention (M,) each row gets from all rows; see `compute_row_importance`.
+def _compute_message_row_importance(queries, keys):
+    """Return how much attention (M,) each row gets from all rows together.
+
+    It is the compiled part of `compute_message_row_importance`.
 
     Args:
         queries: (M, a) the query of each row, of width a = 4 or more.
@@ -109,18 +114,18 @@ def _compute_row_importance(queries, keys):
 
 
 @njit(inline="always", error_model="numpy")
-def _compute_matrix_product(out, rows, x):
-    """Compute ``out = x @ rows`` for an x of length 4 or more, in place."""
-    x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
+def _compute_matrix_product(out, matrix, vector):
+    """Compute ``out = vector @ matrix`` for a vector of length 4 or more, in place."""
+    x0, x1, x2, x3 = vector[0], vector[1], vector[2], vector[3]
     for j in range(len(out)):
-        out[j] = x0 * rows[0, j] + x1 * rows[1, j] + x2 * rows[2, j] + x3 * rows[3, j]
-    for k in range(4, len(x)):
+        out[j] = x0 * matrix[0, j] + x1 * matrix[1, j] + x2 * matrix[2, j] + x3 * matrix[3, j]
+    for k in range(4, len(vector)):
         for j in range(len(out)):
-            out[j] += x[k] * rows[k, j]
+            out[j] += vector[k] * matrix[k, j]
 
 
 @njit(cache=True, error_model="numpy", nogil=True, fastmath=True)
-def _find_largest(x):
+def _find_largest_number(x):
     """Return the largest number of an array (n,)."""
     largest = x[0]
     for i in range(len(x)):
@@ -173,43 +178,43 @@ def convolve_image(image, weights, bias, size, step):
 
 
 @njit(inline="always", error_model="numpy")
-def _add_dense_product(out, rows, x):
-    """Add the product ``x @ rows`` to `out`, in place, four rows at a time."""
-    count, width = len(x), len(out)
+def _add_dense_product(out, matrix, vector):
+    """Add the product ``vector @ matrix`` to `out`, in place, four rows at a time."""
+    count, width = len(vector), len(out)
     whole = count - count % 4
     for k in range(0, whole, 4):
-        x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
+        x0, x1, x2, x3 = vector[k], vector[k + 1], vector[k + 2], vector[k + 3]
         for j in range(width):
-            total = out[j] + rows[k, j] * x0
-            total = total + rows[k + 1, j] * x1
-            total = total + rows[k + 2, j] * x2
-            out[j] = total + rows[k + 3, j] * x3
+            total = out[j] + matrix[k, j] * x0
+            total = total + matrix[k + 1, j] * x1
+            total = total + matrix[k + 2, j] * x2
+            out[j] = total + matrix[k + 3, j] * x3
     for k in range(whole, count):
         for j in range(width):
-            out[j] += rows[k, j] * x[k]
+            out[j] += matrix[k, j] * vector[k]
 
 
 @njit(cache=True, error_model="numpy", nogil=True, fastmath=True)
-def add_matrix_product(out, rows, x):
-    """Add the product ``x @ rows`` to `out`, in place, skipping rows for which x is 0.
+def add_matrix_product(out, matrix, vector):
+    """Add the product ``vector @ matrix`` to `out`, in place, without the zeros of the vector.
 
     Args:
         out: (out,) the array that is changed.
-        rows: (in, out) the matrix.
-        x: (in,) the vector.
+        matrix: (in, out) the matrix.
+        vector: (in,) the vector.
     """
-    for k in range(len(x)):
-        number = x[k]
+    for k in range(len(vector)):
+        number = vector[k]
         if number != F32(0.0):
             for j in range(len(out)):
-                out[j] += rows[k, j] * number
+                out[j] += matrix[k, j] * number
 
 
 COMPILED = Kernels(
     "numba",
     exponentiate_scores,
-    apply_layer_norm_to_attention_message,
-    compute_row_importance,
+    apply_relu_and_layer_norm_to_message,
+    compute_message_row_importance,
     convolve_image,
     add_matrix_product,
 )

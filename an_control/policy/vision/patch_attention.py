@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.policy.exact_sums import ROUND_OUTPUT, compute_rounding_number, round_weights
+from an_control.policy.exact_sums import (
+    ROUND_OUTPUT,
+    compute_rounding_number,
+    round_weights_for_exact_products,
+)
 from an_control.policy.model_file import Model
 from an_control.policy.set_transformer import NORM_EPSILON, SetTransformer, make_positional_table
 from an_control.policy.sizes import VisionSizes
@@ -22,16 +26,16 @@ BLOCK = 128
 processor's cache."""
 
 
-def compute_attention_bits(patches: int) -> int:
+def compute_exact_attention_bits(patch_count: int) -> int:
     """Return the number of bits to which attention weights and values must be rounded.
 
-    Both are within [-1, 1]. With so many bits, the sum of their products over all patches is exact
-    in float64.
+    Weights and values are within [-1, 1]. Rounded to so many bits, the sum of their products over
+    all patches is exact in float64.
 
     Args:
-        patches: The number of patches.
+        patch_count: The number of patches.
     """
-    return (53 - max(patches - 1, 0).bit_length()) // 2
+    return (53 - max(patch_count - 1, 0).bit_length()) // 2
 
 
 class PatchAttention:
@@ -87,24 +91,24 @@ class PatchAttention:
         if sizes.compares_channels:  # an encoder sees keys as they are, not within [-1, 1]
             unscaled = queries / self._key_scale
             self._set = SetTransformer(sizes, array, unscaled, np.zeros(len(queries)))
-        self._queries, _ = round_weights(queries)
+        self._queries, _ = round_weights_for_exact_products(queries)
         self._norm_weight = array.get("message_norm.weight", np.ones(message)).astype(F32)
         self._norm_bias = array.get("message_norm.bias", np.zeros(message)).astype(F32)
         self._allocate_buffers(0)
 
-    def _allocate_buffers(self, patches: int) -> None:
+    def _allocate_buffers(self, patch_count: int) -> None:
         """Allocate the arrays for the intermediate results of a tick.
 
         Args:
-            patches: The number of patches.
+            patch_count: The number of patches.
         """
         queries, message = self._sizes.queries, self._sizes.message
-        self._exponential = np.zeros((queries, patches), F32)
+        self._exponential = np.zeros((queries, patch_count), F32)
         self._sum = np.ones((queries, message + 1))
         block = min(BLOCK, queries)
-        self._scores = np.empty((block, patches))
-        self._values = np.ones((patches, message + 1))
-        bits = compute_attention_bits(patches)
+        self._scores = np.empty((block, patch_count))
+        self._values = np.ones((patch_count, message + 1))
+        bits = compute_exact_attention_bits(patch_count)
         self._to_values = compute_rounding_number(np.float64(2.0**-bits))
         self._to_attention = F32(1.5 * 2.0 ** (23 - bits))
 
@@ -121,16 +125,16 @@ class PatchAttention:
         if not len(patches):
             nothing = np.zeros((0 if pma else self._sizes.queries, self._sizes.message), F32)
             return (
-                self._pool_patches(nothing)
+                self._pool_patches_to_message(nothing)
                 if pma
-                else self._apply_layer_norm_to_attention_message(nothing)
+                else self._apply_relu_and_layer_norm_to_message(nothing)
             )
         flat = patches.reshape(len(patches), self._sizes.stack, self._sizes.patch**2)
         pixels = flat.transpose(1, 0, 2).astype(np.float64)
         keys = self._compute_keys(pixels, previous_action)
         self._values[:, :-1] = self._compute_values(pixels)
         if pma:
-            return self._pool_patches(keys)
+            return self._pool_patches_to_message(keys)
         compared = None
         if self._set is not None:
             compared = self._set.compute_attention_scores(keys * self._key_scale)
@@ -146,13 +150,13 @@ class PatchAttention:
             np.dot(scores, self._values, out=self._sum[rows])
         message = self._sum[:, :-1] / self._sum[:, -1:]
         message *= self._value_scale
-        return self._apply_layer_norm_to_attention_message(message.astype(F32))
+        return self._apply_relu_and_layer_norm_to_message(message.astype(F32))
 
-    def _pool_patches(self, keys: np.ndarray) -> np.ndarray:
+    def _pool_patches_to_message(self, keys: np.ndarray) -> np.ndarray:
         """Return the message (M, m) by pooling by multihead attention (PMA).
 
-        The pooled rows are the sums of each patch's key and value. The values are those that were
-        computed before in this tick.
+        What is pooled are the sums of each patch's key and value. The values must have been
+        computed earlier in this tick.
 
         Args:
             keys: (N, m) the keys of the patches, scaled to within [-1, 1].
@@ -161,7 +165,7 @@ class PatchAttention:
         rows = self._values[:, :-1]
         rows *= self._value_scale
         rows += keys * self._key_scale
-        message, attention = self._set.pool_channels(rows)
+        message, attention = self._set.pool_channels_and_get_attention(rows)
         self._exponential[...] = attention
         return np.asarray(message, F32)
 
@@ -169,7 +173,7 @@ class PatchAttention:
         """Return the keys (N, m) in [-1, 1] of the patches.
 
         Args:
-            pixels: (f, N, p * p) the frames.
+            pixels: (f, N, p * p) the pixels of N patches in each of f frames.
             previous_action: (A,) the previous action.
         """
         change = np.diff(pixels, axis=0).transpose(1, 0, 2).reshape(pixels.shape[1], -1)
@@ -184,7 +188,7 @@ class PatchAttention:
         """Return the values (N, m) in [-1, 1] of the patches, from layer-normed pixels.
 
         Args:
-            pixels: (f, N, p * p) the frames.
+            pixels: (f, N, p * p) the pixels of N patches in each of f frames.
         """
         mean = pixels.mean(axis=2, keepdims=True)
         square = np.square(pixels).mean(axis=2, keepdims=True)
@@ -199,7 +203,7 @@ class PatchAttention:
         value -= self._to_values
         return value
 
-    def _apply_layer_norm_to_attention_message(self, message: np.ndarray) -> np.ndarray:
+    def _apply_relu_and_layer_norm_to_message(self, message: np.ndarray) -> np.ndarray:
         """Set negative numbers of the attention message to 0, then apply the model's layer norm.
 
         Args:
@@ -208,7 +212,7 @@ class PatchAttention:
         Returns:
             The changed message itself.
         """
-        self._kernels.apply_layer_norm_to_attention_message(
+        self._kernels.apply_relu_and_layer_norm_to_message(
             message, self._norm_weight, self._norm_bias
         )
         return message

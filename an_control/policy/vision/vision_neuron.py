@@ -43,7 +43,7 @@ class VisionNeuron(PreviousAction, Policy):
 
     def reset(self) -> None:
         """Start an episode: reset the previous action and the head's state."""
-        self._previous = self._head.reset()
+        self._previous = self._head.reset_and_get_initial_action()
         self.attention_message = np.zeros((self._sizes.queries, self._sizes.message), np.float32)
         """The attention message (M, m) of the last step."""
         self._ids: tuple[str, ...] = ()
@@ -107,9 +107,9 @@ class VisionNeuron(PreviousAction, Policy):
 
     @property
     def patch_values(self) -> np.ndarray:
-        """The value vectors (N, m) of the last step's patches, which attention sums.
+        """The value vectors (N, m) of the last step's patches.
 
-        There is a row for each patch, in `channel_order`, and a column for each of the m entries of
-        a row of the attention message.
+        The attention message consists of their sums, weighted by attention. There is a row for each
+        patch, in `channel_order`, and a column for each of the m entries of a row of the message.
         """
         return self._attend.patch_values[: len(self._ids)]

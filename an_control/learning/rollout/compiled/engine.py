@@ -19,7 +19,12 @@ from an_control.learning.rollout.compiled.loop import (
 from an_control.learning.rollout.compiled.policies import BATCH
 from an_control.learning.rollout.engine import NO_DISTURBANCE, EpisodeSeeds, Outcomes
 from an_control.policy import AttentionSizes, MlpSizes, Model
-from an_control.policy.packed_weights import KernelOptions, PackedWeights, pack_head, pack_weights
+from an_control.policy.packed_weights import (
+    KernelOptions,
+    PackedWeights,
+    pack_head_layers,
+    pack_weights,
+)
 from an_control_sim.gym.environments import EnvironmentBatch
 
 CHUNK = 1024
@@ -257,7 +262,7 @@ def stack_weights(models: Sequence[Model]) -> PackedWeights:
             )
         return pack_weights(sizes, arrays)
     assert isinstance(sizes, MlpSizes)
-    head, widths = pack_head(arrays, len(sizes.head) + 1)
+    head, widths = pack_head_layers(arrays, len(sizes.head) + 1)
     form = KernelOptions(relu=sizes.activation == "relu", clip=sizes.output == "clip")
     none = np.zeros((len(models), 0, 0), np.float32)
     return PackedWeights(none, none, head, widths, form)
