@@ -98,7 +98,7 @@ class MonitoredPolicy(WrappingPolicy):
 
         Call it if readings are scaled otherwise from now on.
         """
-        slots = self.monitor.slots
+        slots = self.monitor.slot_by_channel
         if (slots == np.arange(len(slots))).all():
             self.monitor.reset()
         else:

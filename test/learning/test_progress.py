@@ -16,9 +16,9 @@ pytest.importorskip("torch", reason="needs the train extra")
 from an_control.cli import main
 from an_control.cli.terminal import (
     FIGURES,
-    Clock,
     PartBars,
     ProgressLine,
+    RemainingTimeEstimate,
     RunAtTerminal,
     format_duration,
     is_output_terminal,
@@ -66,7 +66,7 @@ def test_before_the_first_round_is_over_the_line_says_how_many_there_are_and_how
 def test_the_time_that_is_left_follows_the_pace_of_the_run(monkeypatch):
     now = [100.0]
     monkeypatch.setattr("an_control.cli.terminal.time.monotonic", lambda: now[0])
-    clock, later = Clock(BEGIN), replace(BEGIN, share=0.25)
+    clock, later = RemainingTimeEstimate(BEGIN), replace(BEGIN, share=0.25)
     now[0] = 160.0
     assert clock.estimate_remaining_s(later) == 180.0
     assert clock.format_step_and_time_left(later) == "round 1 of about 4, 3 min left"

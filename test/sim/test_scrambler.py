@@ -86,7 +86,7 @@ def test_inside_the_simulator_it_publishes_what_the_disturber_gives(ros, tmp_pat
     ids = (*(f"{name}.position" for name in "abcdef"), "foot.0", "foot.1")
     values = np.array([1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.0, 1.0], np.float32)
     pure = Disturber(ids, settings, 7)
-    pure.reset(2)
+    pure.start_episode(2)
     expected, names = pure.disturb(values, ids)
     assert scrambler._output.message.name == list(names)
     assert list(scrambler._output.message.position) == expected.astype(float).tolist()
