@@ -108,6 +108,9 @@ class DoctorSettings:
     """
     min_motor_share: float = 0.03
     """Minimum share of the excess for a mistake of a motor, whose effect is measured as well."""
+    min_later_motor_share: float = 0.2
+    """The same for a mistake of a motor that is found after another mistake: the effects of motors
+    are measured wrongly on a robot that does what the model does not know."""
     min_effect: float = 0.3
     """Minimum difference between a motor's relative effect and 1 for a mistake of this motor."""
     max_effect_change: float = 0.03
@@ -350,6 +353,7 @@ class _Search:
         candidate = self._drop_unneeded_changes(
             self._list_changes_of_file(candidate, taken), candidate, ticks
         )
+        candidate = self._drop_unlikely_motor_changes(candidate, taken, ticks)
         changes = self._list_changes_of_file(candidate, taken)
         reverted = [self._revert_change(candidate, one, one.members) for one in changes]
         costs = self._likelihood.compute_total_costs([candidate, *reverted], ticks)
@@ -846,6 +850,10 @@ class _Search:
         least, restored = self._settings.min_restored, evidence.restored
         if self._is_number_nearly_right(hypothesis):
             return False
+        if self._found and hypothesis.is_motor:
+            share = self._settings.min_later_motor_share
+            if evidence.gain.mean() < share * evidence.excess:
+                return False
         if (
             self._found
             and not hypothesis.is_motor
@@ -1454,6 +1462,31 @@ class _Search:
                     candidate = without
                     costs = self._compute_tick_costs(candidate, ticks)
         return candidate
+
+    def _drop_unlikely_motor_changes(
+        self, candidate: CandidateWiring, accepted: Sequence[Hypothesis], ticks: np.ndarray
+    ) -> CandidateWiring:
+        """Return the candidate without motor changes that other changes have made unlikely.
+
+        A motor's change was accepted because of the measured effects. If it is not the only change,
+        and the recording is likelier without it, the effects were those of another mistake.
+
+        Args:
+            candidate: The corrected wiring.
+            accepted: The hypotheses that were accepted.
+            ticks: (K,) indices of the ticks that are compared.
+        """
+        while True:
+            changes = self._list_changes_of_file(candidate, accepted)
+            motors = [one for one in changes if one.what in ("gain", "motors")]
+            if len(changes) < 2 or not motors:
+                return candidate
+            without = [self._revert_change(candidate, one, one.members) for one in motors]
+            cost, *costs = self._likelihood.compute_total_costs([candidate, *without], ticks)
+            best = int(np.argmin(costs))
+            if costs[best] > cost - self._settings.min_gain:
+                return candidate
+            candidate = without[best]
 
     def _list_changes_of_file(
         self, candidate: CandidateWiring, accepted: Sequence[Hypothesis]
