@@ -322,8 +322,8 @@ class Conversion:
         self.values = np.empty(len(self.ids))
         """(N,) readings from the newest call of `convert_raw_numbers_and_find_valid`."""
         self.numbers = self.raw
-        """(N,) numbers from the newest call of `convert_raw_numbers_and_find_valid`, after functions
-        of angles and before scale, offset and clip."""
+        """(N,) numbers from the newest call of `convert_raw_numbers_and_find_valid`, after
+        functions of angles and before scale, offset and clip."""
         self._curves = _find_angle_functions_and_channels(configs)
         self._scale = np.array([config.scale for config in configs])
         self._offset = np.array([config.offset for config in configs])
