@@ -242,7 +242,9 @@ class EvaluateCommand:
 
 
 def _format_protocol_line(name: str, results: list[PlayedEpisode]) -> str:
-    """Format the results under one protocol as a line of text: mean return, and detected moves.
+    """Format the results under one protocol as a line: the mean return, and the detected moves.
+
+    A move is a change of the input slots at which signals arrive; the monitor detects it or not.
 
     Args:
         name: Name of the protocol.

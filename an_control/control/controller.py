@@ -150,7 +150,7 @@ class ActingPolicy:
         self._given.append(LoadedModel(model_path, policy, order, ticks))
 
     def reset(self) -> None:
-        """Start a new episode: reset the acting policy, and a new policy that does not act yet."""
+        """Start a new episode: reset the acting policy, and one that waits to replace it."""
         self.policy.reset()
         if self._next is not None:
             self._next.policy.reset()

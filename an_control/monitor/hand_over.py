@@ -85,7 +85,7 @@ class HandOverPolicy(WrappingPolicy):
         self.student.exclude_next_tick_from_evidence()
 
     @property
-    def _policy_in_command(self) -> Policy:
+    def _acting_policy(self) -> Policy:
         """The policy whose actions are sent: the student, or the policy that has taken over."""
         return self.policy if self.handed_over else self.student
 

@@ -82,9 +82,9 @@ class PartialSearch:
         self._known = True
 
     def exclude_tick_from_evidence(self) -> None:
-        """Exclude the present tick from the evidence of rewiring.
+        """Leave the present tick out of the search: it is no evidence for or against rewiring.
 
-        The next tick is not compared with it either.
+        Evidence comes from two successive ticks, so the next tick is not compared with this one.
         """
         self._last = None
 
@@ -205,7 +205,9 @@ class PartialSearch:
     def _restart_after_move(
         self, assignment: Assignment, continuation: Continuation | None, has_reading: np.ndarray
     ) -> Assignment:
-        """Restart the search after a detected move, and return the best assignment so far.
+        """Restart the search because signals have moved to other input slots.
+
+        Return the assignment that best explains the first readings since the move.
 
         Args:
             assignment: The assignment before the move.

@@ -350,7 +350,7 @@ class WrappingPolicy(Policy):
         self.policy.previous_action = action
 
     @property
-    def _policy_in_command(self) -> Policy:
+    def _acting_policy(self) -> Policy:
         """The policy whose actions are sent to the robot: by default the inner policy."""
         return self.policy
 
@@ -360,7 +360,7 @@ class WrappingPolicy(Policy):
 
         With a monitor set to "match", the ids are those of the channels whose signals were found.
         """
-        return self._policy_in_command.channel_order
+        return self._acting_policy.channel_order
 
     @property
     def attention(self) -> np.ndarray | None:
@@ -368,7 +368,7 @@ class WrappingPolicy(Policy):
 
         The rows are queries; the columns are in `channel_order`.
         """
-        return self._policy_in_command.attention
+        return self._acting_policy.attention
 
     @property
     def keys(self) -> np.ndarray | None:
@@ -376,7 +376,7 @@ class WrappingPolicy(Policy):
 
         The rows are in `channel_order`.
         """
-        return self._policy_in_command.keys
+        return self._acting_policy.keys
 
     @property
     def channel_state(self) -> ChannelState | None:

@@ -333,10 +333,11 @@ def _read_model_without_arrays(file: FileIO | BytesIO, size: int) -> tuple[Model
 
 
 def _extract_project_header(tensors: Any) -> dict[str, Any]:
-    """Remove the metadata from a safetensors header; return the project's header that they hold.
+    """Return the header of this project, which a safetensors file keeps under `__metadata__`.
 
     Args:
-        tensors: The safetensors header as parsed JSON; changed.
+        tensors: The header of the safetensors file as parsed JSON. `__metadata__` is removed from
+            it, so that only the entries of the tensors are left.
 
     Raises:
         ValueError: The metadata holds no header of this project, or one of another format.

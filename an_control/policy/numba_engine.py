@@ -686,15 +686,15 @@ def _write_attention_message(options, channel_count, sums, total_attention, mess
 
 @njit(inline="always", error_model="numpy")
 def _advance_neurons(options, values, neurons, previous_action, gate_rows, state):
-    """Advance all neurons by one tick, in place.
+    """Advance the sensory neurons of N channels by one tick; their states are changed in place.
 
     Args:
         options: The options of the policy.
-        values: (N,) float32 the readings.
-        neurons: (N,) the index of each channel's row in `state`.
+        values: (N,) float32 the channels' readings.
+        neurons: (N,) for each channel, the index of the row of `state` with its neuron's state.
         previous_action: (A,) float32 the previous action.
-        gate_rows: The neurons' weights, see `PackedWeights`.
-        state: The rows of the neurons; changed.
+        gate_rows: The weights that all neurons share; see `PackedWeights`.
+        state: The states of all neurons, one a row; changed.
     """
     input_weights = _compute_weights_of_neuron_inputs(options, previous_action, gate_rows)
     if options.recurrent:

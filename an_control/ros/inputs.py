@@ -197,7 +197,7 @@ class Arrivals:
             self._gap_ns, self._gap_end_ns = last_ns, now_ns
 
     def correct_arrival_ns(self, info: Mapping[str, Any] | None, now_ns: int) -> int:
-        """Return the corrected arrival time in ns of a message.
+        """Return when a message arrived, in ns, without the time that it waited in this process.
 
         Args:
             info: rclpy's MessageInfo of the message; None if the executor gives none.

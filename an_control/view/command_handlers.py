@@ -61,7 +61,7 @@ class CommandHandlers:
         self._calls, self._listener, self._rng = calls, listener, random.Random(seed)
         self._turn = asyncio.Lock()
 
-    async def forget_robot(self) -> None:
+    async def clear_robot_state(self) -> None:
         """Forget the robot, because it has gone or another one is shown."""
         async with self._turn:
             self.found, self.settings = RobotGraph(), {}

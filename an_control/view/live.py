@@ -98,7 +98,7 @@ class LiveRobot:
             deeds.policy = found.policy
         if found.policy != before.policy:
             self._known, new = False, True
-            await deeds.forget_robot()
+            await deeds.clear_robot_state()
         if found.scrambler != before.scrambler:
             deeds.panel.set_signal_order(None)
         if not found.policy:

@@ -97,13 +97,13 @@ class Track:
 
 
 class RecordedFrames:
-    """The messages by which a page shows a recording, each with its recorded time in seconds.
+    """Messages to the live page that show a recording, each with its recorded time in seconds.
 
-    They are made while `replay_recording` runs.
+    The method `replay_recording` runs the replay and fills `tracks` with them.
 
     Args:
         replay: The replay, which has not been run yet.
-        on_command: Called with each command of the robot that is replayed.
+        on_command: Called with each command that the replay computes.
     """
 
     def __init__(

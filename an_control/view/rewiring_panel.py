@@ -145,15 +145,16 @@ class RewiringPanel:
         return len(self._back)
 
     def plan_connection(self, signal: str, slot: str, *, announced: bool) -> WiringChange:
-        """Return the change that connects a signal to an input slot.
+        """Return the change after which a signal arrives at an input slot.
 
-        The slot from which the signal comes gets the signal that the input slot has at present.
+        Two signals change places: the one that arrives there now goes to the slot that the moved
+        signal leaves.
 
         Args:
             signal: The signal.
             slot: The input slot.
-            announced: Whether the policy node is rewired too, so that its channels keep their
-                signals.
+            announced: Whether the policy node is told and rewired, so that each of its channels
+                still reads the same signal.
 
         Raises:
             RefusedChangeError: The change is not possible.

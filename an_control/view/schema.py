@@ -226,7 +226,7 @@ class SkeletonLink(msgspec.Struct, frozen=True):
 
 
 class Skeleton(msgspec.Struct, frozen=True):
-    """The drawing of a robot as a tree of links; parents come before their links."""
+    """The drawing of a robot as a tree of links, in which each link comes after its parent."""
 
     links: list[SkeletonLink]
     height: float

@@ -49,9 +49,9 @@ class RobotWatch:
         self._start_s = now_s()
         self.scores: deque[list[float | None]] = deque(maxlen=KEPT_SCORES)
         self.marks: deque[tuple[float, str]] = deque(maxlen=KEPT_MARKS)
-        self.forget_robot()
+        self.clear_robot_state()
 
-    def forget_robot(self) -> None:
+    def clear_robot_state(self) -> None:
         """Forget everything about the robot, because another one or none is watched."""
         self.found = RobotGraph()
         self.parts: dict[str, schema.DiagnosticsPart] = {}
@@ -77,7 +77,7 @@ class RobotWatch:
     def follow_robot(self, graph: RobotGraph) -> None:
         """Listen to the topics of a robot from now on."""
         if graph.policy != self.found.policy:
-            self.forget_robot()
+            self.clear_robot_state()
         self.found = graph
         self._listener.subscribe_to_topics(graph.topics)
 

@@ -75,10 +75,10 @@ class ChannelWeights:
                 self._add_weight_groups(feed)
 
     def _add_weight_groups(self, feed: Feed) -> None:
-        """Add the weight groups of one source, of which single channel entries have weights.
+        """Add the weight groups of a source in which some channel entries have their own weight.
 
-        Each channel entry with a weight or a `*` forms a group of its own. All other entries of the
-        source together form one more group.
+        All channels of a group share one weight. Each entry with a weight or a `*` forms a group of
+        its own; all other entries of the source form one more group.
         """
         places: dict[int, list[int]] = {}
         weights: dict[int, float | None] = {}

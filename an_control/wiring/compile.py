@@ -117,7 +117,7 @@ class NumberField:
     def make_id_part(self) -> str:
         """Return the text that replaces the `*` in the channel's id, such as "position.3".
 
-        Names and indices of elements that only messages tell are left out.
+        If only the messages tell the name or index of an element, it is left out: "position".
         """
         return ".".join(
             part

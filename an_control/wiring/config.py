@@ -271,9 +271,9 @@ class Wiring:
     def list_changed_settings(self, previous: Wiring) -> dict[str, str]:
         """Return the topics, sources and fields that may differ from those of an earlier wiring.
 
-        They are all `rewirable_settings` of each source and channel that is not the same Python
-        object in the earlier wiring. If both wirings come from one file, `previous.with_changes`
-        with the returned values gives this wiring.
+        Sources and channels are compared by identity. Of each that is not the same Python object in
+        the earlier wiring, all `rewirable_settings` are returned, also those with equal values. If
+        both wirings come from one file, `previous.with_changes(result)` gives this wiring.
 
         Args:
             previous: The earlier wiring.

@@ -489,7 +489,7 @@ class Feed:
         return changed
 
     def write_numbers_of_unread_messages(self, lockstep: bool) -> None:
-        """Write the numbers of the unread messages into the table.
+        """Write the values in the messages that have arrived since the last call into the table.
 
         Call `add_channels_if_new` before, so that the table has a place for all of them.
 

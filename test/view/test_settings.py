@@ -72,5 +72,5 @@ def test_the_robots_own_wiring_is_that_of_its_scrambler_where_it_names_one(simul
     )
     assert deeds.wiring == wiring
     assert deeds.settings == {"jitter": 0.1, "missing": 0.0, "shuffle": 0.0}
-    asyncio.run(deeds.forget_robot())
+    asyncio.run(deeds.clear_robot_state())
     assert deeds.wiring == ""

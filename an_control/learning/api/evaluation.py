@@ -362,9 +362,9 @@ def _play_protocol_with_progress(
 
 
 def _collect_options_affecting_results(options: EvaluateOptions, task: str) -> dict[str, Any]:
-    """Return all options except the protocols on which the returns in a table depend, by name.
+    """Collect the options on which an episode's return depends, by name, without the protocols.
 
-    If a file of results was made with other values of these options, an evaluation refuses it.
+    An evaluation does not continue a file of results that was made with other values of these.
 
     Args:
         options: Options of the evaluation.

@@ -199,10 +199,10 @@ def _draw_mask_of_steps_with_message(batch: StreamBatch, rng: np.random.Generato
 
 
 def _make_mask_of_rows_with_perfect_attention(batch: StreamBatch, share: float) -> Tensor:
-    """Return a mask that selects the first rows of a batch, to use a perfect attention in them.
+    """Return a mask of the first rows of a batch, in which the student's attention is replaced.
 
-    In these rows the memory gets the message that the attention would compute if it identified
-    every channel correctly.
+    In these rows the memory gets the message that a perfect attention would send, one that
+    identifies every channel correctly, instead of the student's own.
 
     Args:
         batch: The batch of T steps of B rows.

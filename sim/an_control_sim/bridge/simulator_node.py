@@ -333,8 +333,8 @@ def _check_same_command_fields(
 def _list_actuator_fields(message: MessageFields) -> list[tuple[str, str | None]]:
     """Return a pair for each actuator of a command message: its name, and the field of its value.
 
-    The pairs are sorted by name. If the message identifies actuators only by their order, they are
-    in that order instead.
+    The field is None if the message has none for a single actuator. The pairs are sorted by name,
+    or stay in the message's order if only that says which value is which actuator's.
     """
     places = [(one.name, one.field or message.field) for one in message.actuators]
     ordered = message.type not in BY_NAME and any(one.field is None for one in message.actuators)

@@ -92,11 +92,11 @@ def compute_common_gates_and_input_weights(options, rows, action, common, input_
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def add_matrix_products(out, rows, x):
-    """Add the product ``rows.T @ x[i]`` to ``out[i]`` for each input slot i, in every column.
+    """Add ``rows[:, :, b].T @ x[i, :, b]`` to ``out[i, :, b]`` for each input slot i and episode b.
 
     Args:
         out: Array to add to (N, W, B).
-        rows: Matrix of each column (K, W, B).
+        rows: A matrix for each episode (K, W, B).
         x: Vectors (N, K, B). K is a multiple of 8; rows and x are padded with zeros, which do not
             change the result.
     """
@@ -438,14 +438,15 @@ def compute_head_input(softmax, sums, mass, scratch, head_input):
 def apply_head(options, head, widths, head_input, scratch, action):
     """Run the head, a stack of dense layers, on its input and write the actions.
 
-    There are A actions and B episodes (columns).
+    There are A actions, B episodes (one a column), and W units in the widest layer.
 
     Args:
         options: Options of the policy, a `KernelOptions`.
-        head: Weights and biases of all layers (., B).
+        head: Weights and biases of all layers, one after the other, with a column an episode
+            (numbers, B).
         widths: Number of units of each layer.
         head_input: Input (W, B); this is overwritten.
-        scratch: Scratch space (W, B).
+        scratch: Scratch space (W, B); its content does not matter.
         action: Output: the actions (A, B).
     """
     layers, at = len(widths), 0
