@@ -652,7 +652,7 @@ class Student(nn.Module):
         )
 
     def _run_without_memory(self, batch: StreamBatch, state: StudentState) -> StudentOutput:
-        """Run the student over a batch, starting from `state`, if its head has no memory network."""
+        """Run the student over a batch from `state`; only for a head without a memory network."""
         attention, message, state = self.compute_attention_and_message(batch, state)
         remembered, recurrence = self.parts.run_recurrence(message, state.recurrence)
         ordered = None
