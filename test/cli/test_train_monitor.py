@@ -11,7 +11,7 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control import load_policy
 from an_control.cli import main
-from an_control.learning.forward_model.episodes import EpisodeTrace
+from an_control.learning.forward_model.episodes import EpisodeTrace, MiswiredDriver
 from an_control.learning.forward_model.learner import ForwardModelLearner
 from an_control.learning.forward_model.networks import ForwardModelSettings
 from an_control.learning.runs.run_folder import EpisodeRecordings, RunFolder
@@ -139,9 +139,33 @@ def test_it_learns_from_episodes_under_the_faults_that_are_named(tmp_path):
     assert all(ticks.any() and not ticks.all() for ticks in still)
 
 
+def test_it_learns_from_robots_whose_wiring_is_wrong(tmp_path):
+    """The policy is undisturbed in none of them, and what reached the motors is learned from."""
+    policy = make_random_model(ANT_SIZES, task=ANT_TASK)
+    write_model(tmp_path / "ant.safetensors", policy)
+    traces = {}
+    for share in ("0", "1"):
+        arguments = ["--folder", str(tmp_path / share), "--miswired-share", share, *SHORT]
+        assert main(["train-monitor", str(tmp_path / "ant.safetensors"), *arguments]) == 0
+        write_model(tmp_path / "ant.safetensors", policy)
+        traces[share] = EpisodeRecordings(tmp_path / share, EpisodeTrace).read_episodes(0)
+    assert not all(trace.disturbed for trace in traces["0"])
+    assert all(trace.disturbed for trace in traces["1"])
+    driver = MiswiredDriver(policy, np.random.default_rng(1))
+    readings = np.linspace(-1.0, 1.0, 28, dtype=np.float32)
+    actions = []
+    for _ in range(40):
+        driver.start_episode(())
+        actions.append(driver.act(readings))
+    assert np.abs(actions).max() <= 1.0
+    assert len({one.tobytes() for one in actions}) > 20, "other mistakes in each episode"
+
+
 @pytest.mark.parametrize(
     ("more", "named"),
     [
+        (("--miswired-share", "2"), "--miswired-share 2"),
+        (("--miswired-share", "0.1", "--validate"), "--miswired-share: not with --take"),
         (("--task", "cartpole"), "channels differ from those of task 'cartpole'"),
         (("--task", "nowhere"), "--task"),
         (("--disturb", "wind=2"), "--disturb: "),

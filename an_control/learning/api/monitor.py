@@ -64,6 +64,10 @@ class MonitorOptions:
     --disturb-share."""
     disturb_share: float = 0.1
     """Share of the episodes that have one of --disturb."""
+    miswired_share: float = 0.0
+    """Share of the episodes in which the policy reads and acts through a wiring with random
+    mistakes, such as a reversed joint. With 0.3 the wiring doctor (`check`) finds more mistakes of
+    a robot that falls at once."""
     minutes: float = 0.0
     """Limit of processor time in minutes; if it is too short, fewer steps and updates are made. 0:
     no limit."""
@@ -91,8 +95,11 @@ class MonitorOptions:
                 )
         if self.bag and (self.take is not None or self.validate or self.disturb):
             raise ValueError("--bag: not with --take, --validate or --disturb")
-        if not 0.0 <= self.disturb_share <= 1.0:
-            raise ValueError(f"--disturb-share {self.disturb_share}: must be from 0 to 1")
+        for name in ("disturb_share", "miswired_share"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"{format_flag(name)} {getattr(self, name)}: must be from 0 to 1")
+        if self.miswired_share and (self.take is not None or self.validate or self.bag):
+            raise ValueError("--miswired-share: not with --take, --validate or --bag")
 
 
 @dataclass(frozen=True)
@@ -292,6 +299,7 @@ def _make_forward_model_settings(
         monitor=options.monitor,
         minutes=options.minutes,
         faults=faults,
+        miswired_share=options.miswired_share,
     )
 
 

@@ -32,7 +32,7 @@ F32 = np.float32
 NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
 PATIENCE = 10
 """Maximum factor by which more steps are played than asked for, if all episodes are short."""
-CALM, LOST = ("plain",), ("lost",)
+CALM, LOST, MISWIRED = ("plain",), ("lost",), ("miswired",)
 MODES = (
     "plain",
     "plain",
@@ -48,6 +48,16 @@ MODES = (
 """Kinds of periods in a disturbed episode; each is drawn as often as it is listed."""
 EPISODES = (CALM, MODES, MODES, LOST, MODES)
 """Kinds of periods in consecutive episodes, in turn."""
+CHANNEL_MISTAKES = ("sign", "scale", "offset", "swapped", "group")
+"""Kinds of mistakes of channels in a miswired episode; the first three concern one channel."""
+MOTOR_SHARE, SWAPPED_SHARE = 0.4, 0.3
+"""Share of the mistakes in a miswired episode that concern motors, and share of these in which two
+motors are exchanged."""
+MOTOR_GAINS = (-1.0, 0.0, 0.25, 3.0)
+"""Gains of motors in a miswired episode."""
+LOG_FACTOR, MAX_OFFSET, MAX_SEEN = (0.5, 7.0), 2.0, 1e4
+"""Bounds of the logarithm of a wrong factor, maximum wrong offset, and maximum reading that the
+policy gets."""
 
 
 class EpisodeTrace(NamedTuple):
@@ -147,6 +157,91 @@ class Explorer:
         self._policy.previous_action = self._confused.previous_action = action
 
 
+class MiswiredDriver:
+    """Driver of an episode: the policy acts through a wiring with one or two random mistakes.
+
+    A robot whose wiring is wrong gets into states that it never sees otherwise. A forward model
+    that knows them lets the wiring doctor tell which mistake explains the readings.
+
+    Args:
+        model: The policy. It does not know of the mistakes.
+        rng: Source of all random numbers.
+    """
+
+    def __init__(self, model: Model, rng: np.random.Generator) -> None:
+        self._policy, self._rng = make_policy(model, "off"), rng
+        self._ids = self._policy.nominal_ids
+
+    def start_episode(self, modes: Sequence[str]) -> None:
+        """Reset the policy for a new episode and draw the mistakes.
+
+        Args:
+            modes: Not used; it is here because `Explorer.start_episode` takes this argument.
+        """
+        self._policy.reset()
+        count = len(self._ids)
+        self._source, self._scale, self._offset = np.arange(count), np.ones(count), np.zeros(count)
+        self._motor_mistakes = 0
+        for _ in range(int(self._rng.integers(1, 3))):
+            if self._rng.random() < MOTOR_SHARE:
+                self._motor_mistakes += 1
+            else:
+                self._draw_channel_mistake()
+        self._gain: np.ndarray | None = None
+
+    def _draw_channel_mistake(self) -> None:
+        """Draw a mistake of one channel, of two that are exchanged, or of about half of them."""
+        rng, count = self._rng, len(self._ids)
+        kind = str(rng.choice(CHANNEL_MISTAKES if count > 1 else CHANNEL_MISTAKES[:3]))
+        first = int(rng.integers(count))
+        if kind == "sign":
+            self._scale[first] *= -1.0
+        elif kind == "scale":
+            self._scale[first] *= np.exp(rng.choice([-1.0, 1.0]) * rng.uniform(*LOG_FACTOR))
+        elif kind == "offset":
+            self._offset[first] += rng.uniform(-MAX_OFFSET, MAX_OFFSET)
+        elif kind == "swapped":
+            second = int((first + rng.integers(1, count)) % count)
+            self._source[[first, second]] = self._source[[second, first]]
+        else:
+            self._scale[rng.random(count) < 0.5] *= rng.choice([-1.0, 0.1, 10.0])
+
+    def _draw_motor_mistakes(self, count: int) -> None:
+        """Draw the mistakes of the motors: gains, and which motor gets which action.
+
+        Args:
+            count: Number of motors.
+        """
+        rng = self._rng
+        self._gain, self._motor_source = np.ones(count), np.arange(count)
+        for _ in range(self._motor_mistakes):
+            first, second = int(rng.integers(count)), int(rng.integers(count))
+            if rng.random() < SWAPPED_SHARE:
+                swapped = self._motor_source[[second, first]]
+                self._motor_source[[first, second]] = swapped
+            else:
+                self._gain[first] = rng.choice(MOTOR_GAINS)
+
+    def act(self, readings: np.ndarray) -> np.ndarray:
+        """Return the action (A,) that reaches the motors.
+
+        Args:
+            readings: The correct readings (N,); NaN where missing.
+        """
+        seen = self._scale * readings[self._source] + self._offset
+        seen = np.clip(seen, -MAX_SEEN, MAX_SEEN).astype(F32)
+        action = np.clip(self._policy.step_array(seen, self._ids), -1.0, 1.0)
+        self._policy.previous_action = action
+        if self._gain is None:
+            self._draw_motor_mistakes(len(action))
+            assert self._gain is not None
+        reached: np.ndarray = np.clip(self._gain * action[self._motor_source], -1.0, 1.0)
+        return reached.astype(F32)
+
+    def set_previous_action(self, action: np.ndarray) -> None:
+        """Do nothing: the policy believes that the motors got the action that it chose."""
+
+
 class MissingChannelsDriver:
     """Driver of an episode: the policy acts with its monitor, while some channels are missing.
 
@@ -213,6 +308,7 @@ def record_episodes(
     rng: np.random.Generator,
     faults: Mapping[Fault, float] = NO_FAULTS,
     limit_s: float = math.inf,
+    miswired: tuple[MiswiredDriver, float] | None = None,
 ) -> list[EpisodeTrace]:
     """Record whole episodes until there are `min_steps` steps or the time limit is over.
 
@@ -231,6 +327,8 @@ def record_episodes(
         rng: Source of all random numbers.
         faults: Probability of each disturbance; an episode has at most one disturbance.
         limit_s: Limit of the processor time in seconds.
+        miswired: Another driver, and the share (0..1) of the episodes that it drives instead of
+            `explorer`; None: no episode.
 
     Returns:
         The episodes that did not fail.
@@ -247,12 +345,15 @@ def record_episodes(
     ):
         seed, ids = int(rng.integers(*TRAINING_SEEDS)), make_placeholder_ids(channels)
         modes = EPISODES[len(traces) % len(EPISODES)]
-        explorer.start_episode(modes)
+        driver: Explorer | MissingChannelsDriver | MiswiredDriver = explorer
+        if miswired is not None and rng.random() < miswired[1]:
+            driver, modes = miswired[0], MISWIRED
+        driver.start_episode(modes)
         disturbed = make_disturber(channels, draw_one_disturbance(faults, rng), rng)
         calm = modes == CALM and isinstance(explorer, Explorer)
         try:
             episode = LiveEpisode(env, seed, disturbed, ids)
-            trace = play_and_record_episode(episode, explorer, disturbed, calm)
+            trace = play_and_record_episode(episode, driver, disturbed, calm)
         except BrokenEnvironmentError as failure:
             failures.count_failure(failure)
             continue

@@ -25,6 +25,7 @@ from an_control.learning.forward_model.episodes import (
     EpisodeTrace,
     Explorer,
     MissingChannelsDriver,
+    MiswiredDriver,
     record_episodes,
 )
 from an_control.learning.forward_model.imputation import IdentityTraining, ImputationTraining
@@ -262,7 +263,9 @@ class ForwardModelLearner:
             steps: Minimum number of steps to record.
         """
         limit_s = self.settings.compute_time_limit_s(TIME["record"][recording])
-        how = self.settings.faults, limit_s
+        how: tuple[Any, ...] = (self.settings.faults, limit_s)
+        if recording == 0 and self.settings.miswired_share:
+            how += ((MiswiredDriver(self._known, self._rng), self.settings.miswired_share),)
         traces = self._recorded
         if self._env is not None:
             traces = record_episodes(self._env, explorer, steps, self._rng, *how)

@@ -75,6 +75,9 @@ class ForwardModelSettings:
     faults: dict[Fault, float] = field(default_factory=dict)
     """Probability of each disturbance in the recorded episodes. The networks learn that it is no
     evidence that signals have been permuted."""
+    miswired_share: float = 0.0
+    """Share of the episodes of the first recording in which the policy acts through a wiring with
+    mistakes (`MiswiredDriver`)."""
     minutes: float = 0.0
     """Time limit of the run in minutes of processor time; 0: no limit."""
 
