@@ -141,7 +141,9 @@ def test_a_normalised_message_is_the_same_with_every_channel_doubled(stack, engi
         as_it_was, normalised = (policy.step_array(values, ids) for policy in policies[:2])
         assert normalised.tobytes() == as_it_was.tobytes()
         policies[2].step_array(np.tile(values, times), many)
-        np.testing.assert_allclose(policies[2].message, policies[1].message, atol=1e-6)
+        np.testing.assert_allclose(
+            policies[2].attention_message, policies[1].attention_message, atol=1e-6
+        )
         policies[2].previous_action = normalised
 
 
