@@ -80,11 +80,12 @@ class MessageTap(Protocol):
     def is_message_dropped(self) -> bool:
         """Whether the disturbance drops the message of this step, so that it is not published."""
 
-    def reset(self, episode: int) -> None:
-        """Start an episode.
+    def start_episode(self, episode: int) -> None:
+        """Start an episode of the disturbance.
 
         Args:
-            episode: The index of the episode, which determines the disturbance.
+            episode: The index of the episode. The disturbance depends on it, for example how
+                signals are permuted.
         """
 
     def store_message(self, topic: str, message: Any) -> None:

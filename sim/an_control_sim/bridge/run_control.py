@@ -45,7 +45,7 @@ class RunControl:
         create_deferred_service(node, Trigger, "~/step", self._on_step)
         create_deferred_service(node, Trigger, "~/reset", self._on_reset)
 
-    def spin(self, until_s: float) -> bool:
+    def spin_if_time_is_left(self, until_s: float) -> bool:
         """Process ROS messages that have arrived, or wait for a short time until some arrive.
 
         Args:
@@ -95,7 +95,7 @@ class RunControl:
         waited = False
         while self._paused and not self._steps:
             waited = True
-            self.spin(np.inf)
+            self.spin_if_time_is_left(np.inf)
         self._stepping = True
         return waited
 

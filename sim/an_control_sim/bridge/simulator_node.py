@@ -268,7 +268,7 @@ IMAGE = "sensor_msgs/msg/Image"
 def check_wiring_fits_simulation(
     simulation: Simulation, wiring: Wiring, *, lockstep: bool, camera_hz: float = 0.0
 ) -> None:
-    """Check that a wiring and a simulation have the same topics, types, commands and rate.
+    """Check that wiring and simulation fit each other: topics, message types, commands and rate.
 
     Args:
         simulation: The content of the simulation YAML: environment, topics and commands.
@@ -296,7 +296,7 @@ def check_wiring_fits_simulation(
     if abs(wiring.rate_hz * simulation.step_s - 1.0) > RATE_TOLERANCE:
         allowed = f"{1.0 / simulation.step_s:g}, one tick a step of {simulation.file}"
         raise WiringError(file, "rate_hz", wiring.rate_hz, allowed)
-    types = _list_published_types(simulation, camera_hz)
+    types = _map_published_topics_to_message_types(simulation, camera_hz)
     for source in wiring.sources:
         key, type_ = f"sources.{source.name}", types.get(source.topic, source.type)
         if type_ != source.type:
@@ -333,8 +333,8 @@ def _check_same_command_fields(
 def _list_actuator_fields(message: MessageFields) -> list[tuple[str, str | None]]:
     """Return a pair for each actuator of a command message: its name, and the field of its value.
 
-    The pairs are sorted by name. If the message identifies actuators only by their order, they are
-    in that order instead.
+    The pairs are sorted by name. But if a message has no names and an actuator's place in it
+    counts, the pairs have the order of the message.
     """
     places = [(one.name, one.field or message.field) for one in message.actuators]
     ordered = message.type not in BY_NAME and any(one.field is None for one in message.actuators)
@@ -347,11 +347,15 @@ def find_unpublished_sources(simulation: Simulation, wiring: Wiring) -> list[Sou
     The topic of the camera counts as not published, because its pictures are optional.
     """
     return [
-        one for one in wiring.sources if one.topic not in _list_published_types(simulation, 0.0)
+        one
+        for one in wiring.sources
+        if one.topic not in _map_published_topics_to_message_types(simulation, 0.0)
     ]
 
 
-def _list_published_types(simulation: Simulation, camera_hz: float) -> dict[str, str]:
+def _map_published_topics_to_message_types(
+    simulation: Simulation, camera_hz: float
+) -> dict[str, str]:
     """Return the message type of each topic that the simulation publishes, by the topic's name.
 
     Args:
