@@ -90,7 +90,7 @@ def _set_background(env: gymnasium.Env[Any, Any], background: str) -> None:
     """
     inner = env.unwrapped
     if isinstance(inner, HasBackgrounds):
-        inner.show_background(background or inner.plain)
+        inner.show(background or inner.plain)
     elif background:
         raise ValueError(
             f"background={background}: {type(inner).__name__} has no other backgrounds"

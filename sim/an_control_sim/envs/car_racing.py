@@ -47,7 +47,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
     def __init__(self, render_mode: str | None = None, background: str = GRASS) -> None:
         self.render_mode = render_mode
-        self.show_background(background)
+        self.show(background)
         self.game = QuickCarRacing(render_mode=render_mode)
         self.observation_space = gymnasium.spaces.Box(
             0, 255, (len(self.channels), STACK, 6, 6), np.uint8
@@ -56,7 +56,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._stack = FrameStack(SIDE, SIDE)
         self._frame = np.zeros((SIDE, SIDE, 3), np.uint8)
 
-    def show_background(self, name: str) -> None:
+    def show(self, name: str) -> None:
         """Show the background picture of this name in place of the grass from the next frame on.
 
         Raises:

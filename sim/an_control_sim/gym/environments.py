@@ -187,7 +187,7 @@ class HasBackgrounds(Protocol):
 
     plain: str
 
-    def show_background(self, name: str) -> None:
+    def show(self, name: str) -> None:
         """Show the background picture of this name, at the latest from the next reset on.
 
         Raises:
