@@ -80,12 +80,14 @@ class NewCommand:
             if path.exists() and not self.force:
                 raise InputError(f"{path}: is there already (--force overwrites it)")
         return (
-            self._draft_wiring_from_robot(*paths)
+            self._draft_wiring_from_robot_and_get_exit_status(*paths)
             if self.env is None
-            else self._draft_files_from_environment(*paths)
+            else self._draft_files_from_environment_and_get_exit_status(*paths)
         )
 
-    def _draft_files_from_environment(self, wiring: Path, simulation: Path) -> int:
+    def _draft_files_from_environment_and_get_exit_status(
+        self, wiring: Path, simulation: Path
+    ) -> int:
         """Draft and write both YAML files from a gymnasium environment; return the exit status.
 
         Args:
@@ -117,7 +119,7 @@ class NewCommand:
         self._write_draft_json(texts, draft.channels, draft.actuators, {"step_s": draft.step_s})
         return 0
 
-    def _draft_wiring_from_robot(self, path: Path) -> int:
+    def _draft_wiring_from_robot_and_get_exit_status(self, path: Path) -> int:
         """Draft a wiring from a running robot or a bag, write it and return the exit status.
 
         Args:

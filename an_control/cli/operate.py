@@ -56,10 +56,10 @@ class StatusCommand:
     def run(self) -> int:
         """Show the status and return the exit status."""
         return _call_for_each_node_and_get_exit_status(
-            "status", self.node, self.timeout_s, self._show_status
+            "status", self.node, self.timeout_s, self._show_status_and_get_exit_status
         )
 
-    def _show_status(self, operator: Operator, node: str) -> int:
+    def _show_status_and_get_exit_status(self, operator: Operator, node: str) -> int:
         console, status = Console(), None
         if not console.is_terminal:
             console.width = WIDE
@@ -98,7 +98,7 @@ class EstopCommand:
         """Latch the e-stop of one or all policy nodes and return the exit status."""
 
         def latch_estop_of_node(operator: Operator, node: str) -> int:
-            return _print_request_result(
+            return _print_request_result_and_get_exit_status(
                 "estop", node, operator.call_trigger(node, "estop"), "e-stop latched"
             )
 
@@ -124,7 +124,9 @@ class ResetCommand:
         def clear_estop_or_memory_of_node(operator: Operator, node: str) -> int:
             service = "reset_state" if self.memory else "reset_estop"
             done = "memory cleared" if self.memory else "e-stop cleared"
-            return _print_request_result("reset", node, operator.call_trigger(node, service), done)
+            return _print_request_result_and_get_exit_status(
+                "reset", node, operator.call_trigger(node, service), done
+            )
 
         return _call_for_each_node_and_get_exit_status(
             "reset", self.node, self.timeout_s, clear_estop_or_memory_of_node
@@ -154,7 +156,9 @@ class ShadowCommand:
         )
 
         def switch_shadow_mode_of_node(operator: Operator, node: str) -> int:
-            return _print_request_result("shadow", node, operator.set_shadow(node, on), done)
+            return _print_request_result_and_get_exit_status(
+                "shadow", node, operator.set_shadow(node, on), done
+            )
 
         return _call_for_each_node_and_get_exit_status(
             "shadow", self.node, self.timeout_s, switch_shadow_mode_of_node
@@ -174,7 +178,7 @@ class ActivateCommand:
         """Activate the node and return the exit status."""
 
         def activate_node(operator: Operator, node: str) -> int:
-            return _print_request_result(
+            return _print_request_result_and_get_exit_status(
                 "activate", node, operator.change_state(node, "active"), "active"
             )
 
@@ -196,7 +200,7 @@ class DeactivateCommand:
         """Deactivate the node and return the exit status."""
 
         def deactivate_node(operator: Operator, node: str) -> int:
-            return _print_request_result(
+            return _print_request_result_and_get_exit_status(
                 "deactivate", node, operator.change_state(node, "inactive"), "inactive"
             )
 
@@ -265,7 +269,9 @@ def _describe_ros_network() -> str:
     return describe_discovery_range()
 
 
-def _print_request_result(verb: str, node: str, refusal: str, success_text: str) -> int:
+def _print_request_result_and_get_exit_status(
+    verb: str, node: str, refusal: str, success_text: str
+) -> int:
     """Print whether a node did what was requested, and return the exit status.
 
     Args:

@@ -37,17 +37,17 @@ VALIDATION = ("validation", "validation_failed")
 """Metrics that remain visible until the next validation."""
 
 
-def add_metric_meanings(text: str | None, *names: str) -> str:
+def add_metric_meanings(help_text: str | None, *metric_names: str) -> str:
     """Return a help text with an explanation of the metrics that the progress line shows.
 
     Args:
-        text: The help text, to which the explanation is added; None for no text.
-        *names: Names of the metrics, which are keys of `FIGURES`.
+        help_text: The help text, to which the explanation is added; None for no text.
+        *metric_names: Names of the metrics, which are keys of `FIGURES`.
     """
-    said = "; ".join(f"{name.replace('_', ' ')}: {FIGURES[name]}" for name in names)
+    said = "; ".join(f"{name.replace('_', ' ')}: {FIGURES[name]}" for name in metric_names)
     return (
-        f"{(text or '').rstrip()}\n\n    While it works, a line shows step, number of steps and"
-        f" remaining time. {said}. The run's metrics.jsonl has all figures.\n    "
+        f"{(help_text or '').rstrip()}\n\n    While it works, a line shows step, number of steps"
+        f" and remaining time. {said}. The run's metrics.jsonl has all figures.\n    "
     )
 
 
@@ -139,8 +139,8 @@ class RemainingTimeEstimate:
     def estimate_remaining_s(self, progress: RunProgress) -> float | None:
         """Return the remaining time in seconds, or None if it is unknown.
 
-        It is estimated from the run's pace since the first report. As long as there is no progress
-        since then, it is the time that is left until the run's time limit.
+        It is estimated from the run's pace since the first report. Until the run has made progress,
+        it is the time that is left until the run's time limit, if it has one.
 
         Args:
             progress: Newest report of the run.

@@ -130,7 +130,7 @@ class Bridge:
             self.run.spin_if_time_is_left,
             self._start_timeout_s,
         )
-        self._figures = DiagnosticsReader(node, self._link.name) if policy else None
+        self._figures = DiagnosticsReader(node, self._link.policy_name) if policy else None
         self._progress = ProgressTopic(node)
 
     # A run is one start, then a reset and steps for each episode. All of these methods may raise
@@ -189,14 +189,14 @@ class Bridge:
             RestartRequestedError: A client called the service `~/reset`.
             BridgeError: The policy has stopped answering.
         """
-        if self.run.wait_while_paused():
+        if self.run.wait_while_paused_and_return_whether_waited():
             self._next_s = self._heard_s = time.monotonic()
         self._stamp_ns += self.robot.simulation.step_ns
         if self._realtime:
             self._stamp_ns = max(self._stamp_ns, time.time_ns() - MAX_STAMP_LAG_NS)
         self._outputs.fill_messages(self._count, self._stamp_ns)
         commands = (
-            self._publish_readings_and_wait_for_step_end()
+            self._publish_readings_and_get_command_at_step_end()
             if self._realtime
             else self._publish_readings_and_wait_for_command()
         )
@@ -328,12 +328,12 @@ class Bridge:
             topics = ", ".join(one.topic_name for one in self._commands)
             raise BridgeError(
                 f"no command on {topics} for {self._start_timeout_s:g} s: "
-                f"is {self._link.name} still active?"
+                f"is {self._link.policy_name} still active?"
             )
         return None
 
-    def _publish_readings_and_wait_for_step_end(self) -> NDArray[np.float64] | None:
-        """Publish the readings of a step in real time, and wait until the step's time is over.
+    def _publish_readings_and_get_command_at_step_end(self) -> NDArray[np.float64] | None:
+        """Publish a step's readings in real time; return the newest command at the step's end.
 
         Returns:
             The newest command (A,) in the unit of the action, or None if it is too old.

@@ -88,7 +88,7 @@ class PolicyLink:
         return self._client is not None
 
     @property
-    def name(self) -> str:
+    def policy_name(self) -> str:
         """The policy node's full name, or the text "a policy" if it is not known."""
         return self._service.removesuffix("/reset_state") or "a policy"
 
@@ -104,13 +104,13 @@ class PolicyLink:
             BridgeError: The policy did not connect in time.
         """
         until_s = time.monotonic() + self._timeout_s
-        self._node.get_logger().info(f"waiting for {self.name}, up to {self._timeout_s:g} s")
+        self._node.get_logger().info(f"waiting for {self.policy_name}, up to {self._timeout_s:g} s")
         self.reset_policy()
         while not self._is_connected(sensor_topics, shadow=shadow):
             if not self._spin(until_s):
                 raise BridgeError(
-                    f"{self.name} did not connect within {self._timeout_s:g} s: it must publish "
-                    f"{', '.join(self._command_topics)} and subscribe to one of "
+                    f"{self.policy_name} did not connect within {self._timeout_s:g} s: it must"
+                    f" publish {', '.join(self._command_topics)} and subscribe to one of "
                     f"{', '.join(sorted(sensor_topics))}"
                 )
 
@@ -126,7 +126,7 @@ class PolicyLink:
             BridgeError: There is no such subscription.
         """
         if self.is_policy_name_known:
-            read, who = topic in self._find_topics_subscribed_by_policy(), self.name
+            read, who = topic in self._find_topics_subscribed_by_policy(), self.policy_name
         else:
             until_s, who = time.monotonic() + self._timeout_s, "nobody"
             while not self._node.count_subscribers(topic) and self._spin(until_s):
@@ -172,7 +172,7 @@ class PolicyLink:
         while not (self._estops and all(one.service_is_ready() for one in self._estops.values())):
             if not self._spin(until_s):
                 raise BridgeError(
-                    f"{self.name} did not offer its e-stop within {self._timeout_s:g} s"
+                    f"{self.policy_name} did not offer its e-stop within {self._timeout_s:g} s"
                 )
 
     def set_estop(self, latch: bool, *, wait_for_answer: bool) -> None:
@@ -189,7 +189,7 @@ class PolicyLink:
         until_s = time.monotonic() + self._timeout_s
         while wait_for_answer and not future.done():
             if not self._spin(until_s):
-                raise BridgeError(f"{self.name} does not answer the e-stop")
+                raise BridgeError(f"{self.policy_name} does not answer the e-stop")
 
     def request_estop(self, latch: bool) -> Future[Any]:
         """Call the service that sets or clears the e-stop, and return the Future of the answer.
@@ -249,7 +249,7 @@ class PolicyLink:
         """Return the topics that the policy subscribes to, as far as the ROS graph knows them."""
         if self._client is None:
             return set()
-        namespace, _, name = self.name.rpartition("/")
+        namespace, _, name = self.policy_name.rpartition("/")
         try:
             known = self._node.get_subscriber_names_and_types_by_node(name, namespace or "/")
         except NodeNameNonExistentError:

@@ -55,8 +55,8 @@ class SimulatorSettings:
         episodes: The number of episodes; 0 runs until stopped.
         seed: The seed of everything random.
         realtime: Whether to step by the clock instead of waiting for each command.
-        policy: The name of the policy node; "" if any node may send commands, and no service of a
-            policy node is called.
+        policy: The name of the policy node. If it is "", any node may send commands, and no service
+            of a policy node is called.
         command_timeout_s: Seconds without a command after which the safe command is applied; 0
             stands for 1 second in lockstep, and for five steps in real time.
         start_timeout_s: Seconds to wait for the policy node.

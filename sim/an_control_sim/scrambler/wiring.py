@@ -129,7 +129,7 @@ def _derive_image_channel(channel: ChannelConfig, max_age_s: float) -> ChannelCo
 
 
 def write_wiring(wiring: Wiring, path: str | Path) -> None:
-    """Write a wiring to a YAML file, from which `load_wiring` reads an equal wiring.
+    """Write a wiring to a YAML file; `load_wiring` reads an equal wiring from that file.
 
     Args:
         wiring: The wiring.
@@ -168,9 +168,12 @@ def _make_yaml_entry_of_message(message: MessageConfig) -> dict[str, Any]:
 def _convert_config_to_yaml(config: Any, omitted_field_name: str = "") -> dict[str, Any]:
     """Convert a configuration object to its YAML entry, leaving out fields that are None.
 
+    Of a channel that is an image, only source, image and maximum age are kept.
+
     Args:
         config: The object, a dataclass.
-        omitted_field_name: A field that is left out too, because its value is the key of the entry.
+        omitted_field_name: The name of a field that is left out too, because its value is the key
+            of the entry; "" for none.
     """
     fields = {name: value for name, value in vars(config).items() if name != omitted_field_name}
     if fields.get("image") is not None:
