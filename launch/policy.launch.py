@@ -52,12 +52,12 @@ def generate_launch_description() -> LaunchDescription:
             DeclareLaunchArgument(
                 "view_port", default_value="8765", description="the page's port, 0 = any"
             ),
-            OpaqueFunction(function=make_policy_actions),
+            OpaqueFunction(function=make_launch_actions_of_policy),
         ]
     )
 
 
-def make_policy_actions(context: LaunchContext) -> list[ExecuteProcess]:
+def make_launch_actions_of_policy(context: LaunchContext) -> list[ExecuteProcess]:
     """Return the launch actions of the policy node, and of the live page if `view` is true.
 
     A launch argument that is given overrides the parameter file.

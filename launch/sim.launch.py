@@ -93,10 +93,12 @@ def generate_launch_description() -> LaunchDescription:
         )
         for name, (default, description) in ARGUMENTS.items()
     ]
-    return LaunchDescription([task, *arguments, OpaqueFunction(function=make_simulation_actions)])
+    return LaunchDescription(
+        [task, *arguments, OpaqueFunction(function=make_launch_actions_of_simulation)]
+    )
 
 
-def make_simulation_actions(context: LaunchContext) -> list[ExecuteProcess]:
+def make_launch_actions_of_simulation(context: LaunchContext) -> list[ExecuteProcess]:
     """Return the launch actions of simulator and policy node, and of the live page if wanted.
 
     Args:
@@ -105,9 +107,9 @@ def make_simulation_actions(context: LaunchContext) -> list[ExecuteProcess]:
     Raises:
         ValueError: An argument or a file is not valid; nothing is started then.
     """
-    given = {name: read_argument(context, name) for name in ARGUMENTS}
+    given = {name: read_launch_argument(context, name) for name in ARGUMENTS}
     task = LaunchConfiguration("task").perform(context)
-    given |= choose_yaml_and_model_files(task, given)
+    given |= choose_paths_of_yaml_and_model_files(task, given)
     if given["shadow"] and not given["realtime"]:
         raise ValueError(
             "shadow:=true (allowed with realtime:=true): in lockstep each step waits for a command"
@@ -126,7 +128,7 @@ def make_simulation_actions(context: LaunchContext) -> list[ExecuteProcess]:
         load_schedule(given["schedule"])
     policy = {
         "model": given["model"],
-        "wiring": prepare_policy_wiring(context, given, wiring, disturbance),
+        "wiring": prepare_wiring_and_get_path(context, given, wiring, disturbance),
         "mode": "lockstep" if lockstep else "rate",
         "lockstep_wait_s": SOURCES_S,
         "autostart": True,
@@ -136,35 +138,37 @@ def make_simulation_actions(context: LaunchContext) -> list[ExecuteProcess]:
     }
     simulator = {name: given[name] for name in SIMULATOR_PARAMETERS}
     return [
-        make_node_action("policy_node", "policy", given["namespace"], policy),
-        make_node_action("simulator", "simulator", given["namespace"], simulator),
+        make_launch_action_of_node("policy_node", "policy", given["namespace"], policy),
+        make_launch_action_of_node("simulator", "simulator", given["namespace"], simulator),
         *([make_page_action(given["namespace"], given["view_port"])] if given["view"] else []),
     ]
 
 
-def choose_yaml_and_model_files(task: str, given: dict[str, Any]) -> dict[str, str]:
+def choose_paths_of_yaml_and_model_files(
+    task: str, argument_values: dict[str, Any]
+) -> dict[str, str]:
     """Return the paths of the simulation YAML, the wiring and the model, by argument name.
 
     A path that is not given is that of the task.
 
     Args:
         task: Name of the task; "" for none.
-        given: Values of all launch arguments, by name; a path is "" if not given.
+        argument_values: Values of all launch arguments, by name; a path is "" if not given.
 
     Raises:
         ValueError: A path is not given and there is no task.
     """
     if task:
         return {
-            name: given[name] or f"{before}{task}{after}"
+            name: argument_values[name] or f"{before}{task}{after}"
             for name, (before, after, _) in FILES.items()
         }
-    if lacking := [f"{name}:=" for name in FILES if not given[name]]:
+    if lacking := [f"{name}:=" for name in FILES if not argument_values[name]]:
         raise ValueError(f"give task:= ({', '.join(TASKS)}), or {', '.join(lacking)}")
-    return {name: given[name] for name in FILES}
+    return {name: argument_values[name] for name in FILES}
 
 
-def read_argument(context: LaunchContext, name: str) -> Any:
+def read_launch_argument(context: LaunchContext, name: str) -> Any:
     """Return the value of a launch argument, converted to the type of its default value.
 
     Args:
@@ -184,8 +188,11 @@ def read_argument(context: LaunchContext, name: str) -> Any:
         raise ValueError(f"{name}:={text} is not a {number}: {ARGUMENTS[name][1]}") from None
 
 
-def prepare_policy_wiring(
-    context: LaunchContext, given: dict[str, Any], wiring: Wiring, disturbance: DisturbanceSettings
+def prepare_wiring_and_get_path(
+    context: LaunchContext,
+    argument_values: dict[str, Any],
+    wiring: Wiring,
+    disturbance: DisturbanceSettings,
 ) -> str:
     """Return the path of the wiring (the YAML file that connects topics to the policy) to use.
 
@@ -195,17 +202,21 @@ def prepare_policy_wiring(
 
     Args:
         context: Launch context, which keeps the temporary folder until the launch ends.
-        given: Values of all launch arguments, by name.
+        argument_values: Values of all launch arguments, by name.
         wiring: The robot's wiring.
         disturbance: The disturbance at the start of the simulation.
     """
-    scrambled = disturbance.is_active_on("readings") or given["schedule"] or given["scrambler"]
+    scrambled = (
+        disturbance.is_active_on("readings")
+        or argument_values["schedule"]
+        or argument_values["scrambler"]
+    )
     if scrambled:
-        wiring = derive_wiring_for_disturbed_simulation(wiring, given["simulation"])
-    if given["rate"]:
-        wiring = replace(wiring, rate_hz=given["rate"])
-    if not (scrambled or given["rate"]):
-        return given["wiring"]
+        wiring = derive_wiring_for_disturbed_simulation(wiring, argument_values["simulation"])
+    if argument_values["rate"]:
+        wiring = replace(wiring, rate_hz=argument_values["rate"])
+    if not (scrambled or argument_values["rate"]):
+        return argument_values["wiring"]
     folder = TemporaryDirectory(prefix="an_control_")
     context.extend_globals({"an_control_wiring": folder})
     path = Path(folder.name) / "wiring.yaml"
@@ -213,7 +224,7 @@ def prepare_policy_wiring(
     return str(path)
 
 
-def make_node_action(
+def make_launch_action_of_node(
     executable: str, name: str, namespace: str, parameters: dict[str, Any]
 ) -> Node:
     """Return the launch action that runs a node of this package.

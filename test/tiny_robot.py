@@ -138,4 +138,4 @@ def finish(bridge: Bridge, future: Any) -> Any:
 
 def begin(bridge: Bridge) -> None:
     bridge.wait_for_policy()
-    bridge.reset(0, 0)
+    bridge.start_episode(0, 0)

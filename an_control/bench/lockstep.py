@@ -30,8 +30,8 @@ from an_control_sim.process import (
     RELIABLE,
     SLICE_S,
     catch_signals,
-    create_ros_node,
     initialise_ros,
+    initialise_ros_and_create_node,
     make_events_executor,
 )
 
@@ -135,7 +135,7 @@ def measure_lockstep_speed(
     path = Path(simulation or find_share_path("config/ant_sim.yaml"))
     command = node_command_line or [sys.executable, "-m", "an_control.bench.lockstep", str(path)]
     # Jazzy's ROS graph keeps a node that was dropped without being destroyed.
-    with create_ros_node("simulator", "") as simulator:
+    with initialise_ros_and_create_node("simulator", "") as simulator:
         node = subprocess.Popen(make_command_end_with_parent(command))
         try:
             bridge = Bridge(
@@ -164,7 +164,7 @@ def _measure_step_times(bridge: Bridge, steps: int) -> dict[str, float]:
         steps: Number of steps to measure.
     """
     bridge.wait_for_policy()
-    bridge.reset(0, 0)
+    bridge.start_episode(0, 0)
     robot = bridge.robot
     for _ in range(steps // 10):
         _reset_if_episode_over_and_step(bridge, bridge.step)

@@ -130,18 +130,16 @@ def _run_and_report_errors(prog: str, work: Callable[[], int]) -> int:
         print(f"{prog}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        if not _discard_output_if_unread():
+        if not _try_discard_unread_output():
             raise
         return 128 + signal.SIGPIPE
 
 
-def _discard_output_if_unread() -> bool:
-    """Redirect standard output to /dev/null if it is a pipe whose reader has ended.
+def _try_discard_unread_output() -> bool:
+    """Redirect standard output to /dev/null if nobody reads it any more; return whether it did.
 
-    Such a reader is `head`, once it has enough lines.
-
-    Returns:
-        Whether standard output was redirected.
+    That is the case if standard output is a pipe whose reader has ended, such as `head` once it has
+    enough lines.
     """
     try:
         output = sys.stdout.fileno()

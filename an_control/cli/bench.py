@@ -98,7 +98,7 @@ class BenchCommand:
     """Also write the result here as JSON."""
 
     def run(self) -> int:
-        """Measure what the user asked for, print the tables and return the exit status."""
+        """Run the chosen benchmark, print its tables and return the exit status."""
         if not 0.0 < self.seconds <= 600.0:
             raise InputError(f"--seconds {self.seconds}: must be over 0 and at most 600")
         self._check_options_affect_benchmark()
@@ -111,12 +111,12 @@ class BenchCommand:
                 found = f"{sizes.actions} actions"
                 raise InputError(f"--model {self.model}: has {found}, the Ant takes {ANT_ACTIONS}")
         measure = {
-            "inference": self._measure_policy_tick,
-            "parts": self._measure_architecture_variants,
-            "monitor": self._measure_monitor_overhead_per_tick,
-            "ros": self._measure_ros_latency_and_speed,
-            "ant": self._measure_ant_simulation_speed,
-            "training": self._measure_training_speed,
+            "inference": self._measure_and_print_tick_duration,
+            "parts": self._measure_and_print_architecture_variants,
+            "monitor": self._measure_and_print_monitor_overhead_per_tick,
+            "ros": self._measure_and_print_ros_latency_and_speed,
+            "ant": self._measure_and_print_ant_simulation_speed,
+            "training": self._measure_and_print_training_speed,
         }[self.what]
         try:
             result = measure()
@@ -141,7 +141,7 @@ class BenchCommand:
                     f" (allowed: {allowed})"
                 )
 
-    def _measure_policy_tick(self) -> dict[str, Any]:
+    def _measure_and_print_tick_duration(self) -> dict[str, Any]:
         """Measure and print the duration of a policy's tick (control step) on one core.
 
         Returns:
@@ -157,7 +157,7 @@ class BenchCommand:
         _print_ratios_of_time_per_channel(ratios)
         return {"model": str(self.model or RANDOM), "rows": rows, "linearity": ratios}
 
-    def _measure_architecture_variants(self) -> dict[str, Any]:
+    def _measure_and_print_architecture_variants(self) -> dict[str, Any]:
         """Measure and print the duration of a tick of each variant of the policy's architecture.
 
         Returns:
@@ -169,7 +169,7 @@ class BenchCommand:
         _print_ratios_of_time_per_channel(ratios)
         return {"model": RANDOM, "rows": rows, "linearity": ratios}
 
-    def _measure_monitor_overhead_per_tick(self) -> dict[str, Any]:
+    def _measure_and_print_monitor_overhead_per_tick(self) -> dict[str, Any]:
         """Measure and print the time that the identity monitor adds to a tick.
 
         Returns:
@@ -189,7 +189,7 @@ class BenchCommand:
         _print_table("what the monitor adds to a tick, us", MONITOR_COLUMNS, rows)
         return {"model": str(path), "rows": rows}
 
-    def _measure_ros_latency_and_speed(self) -> dict[str, Any]:
+    def _measure_and_print_ros_latency_and_speed(self) -> dict[str, Any]:
         """Measure and print the policy node's latency and its steps per second in lockstep.
 
         Returns:
@@ -223,7 +223,7 @@ class BenchCommand:
         _print_table("the Ant in lockstep, two processes, us", LOCKSTEP_COLUMNS, lockstep)
         return {"latency": latency, "lockstep": lockstep}
 
-    def _measure_ant_simulation_speed(self) -> dict[str, Any]:
+    def _measure_and_print_ant_simulation_speed(self) -> dict[str, Any]:
         """Measure and print the steps per second of the Ant environment.
 
         Returns:
@@ -241,7 +241,7 @@ class BenchCommand:
         print(f"{result['ratio']:.2f} times the package's own")
         return result
 
-    def _measure_training_speed(self) -> dict[str, Any]:
+    def _measure_and_print_training_speed(self) -> dict[str, Any]:
         """Measure and print how many environment steps per second the rollouts of training play.
 
         Returns:
@@ -301,11 +301,12 @@ def _format_cell(value: Any) -> str:
 
 
 def _print_ratios_of_time_per_channel(ratios: dict[str, float]) -> None:
-    """Print, for each engine or part, whether an additional channel takes longer if there are many.
+    """Print, for each engine or part, how the time per added channel grows with their number.
 
     Args:
-        ratios: A mapping from the name of an engine or part to a ratio: the time for one more
-            channel if there are many channels, divided by the time for one more if there are few.
+        ratios: A mapping from the name of an engine or part to a ratio: the time that one more
+            channel takes if there are many channels, divided by the time that it takes if there are
+            few.
     """
     low, middle, high = CHANNELS[1:]
     for name, ratio in ratios.items():

@@ -89,9 +89,9 @@ def check_writable_outputs(verb: Any) -> None:
         if kind is None or path is None:
             continue
         if (
-            problem := describe_file_problem(path)
+            problem := describe_problem_with_writing_file(path)
             if kind is Output.FILE
-            else _describe_folder_problem(path)
+            else _describe_problem_with_writing_folder(path)
         ):
             raise InputError(f"{format_flag(field.name)} {path}: {problem}")
 
@@ -111,29 +111,38 @@ def replace_model_names_by_paths(verb: Command) -> Command:
     found = {}
     for field in fields(verb):  # type: ignore[arg-type]
         path = getattr(verb, field.name)
-        if path is not None and _is_model_file(hints[field.name]) and not path.exists():
+        if path is not None and _is_model_file_type(hints[field.name]) and not path.exists():
             from an_control.load import find_shipped_model
 
             found[field.name] = find_shipped_model(str(path)) or path
     return replace(verb, **found) if found else verb  # type: ignore[type-var]
 
 
-def _is_model_file(hint: Any) -> bool:
-    """Return whether an option is the path of a model file, judged by the option's type."""
-    return any(part is Input.MODEL or _is_model_file(part) for part in get_args(hint))
+def _is_model_file_type(type_hint: Any) -> bool:
+    """Return whether an option of this type is the path of a model file.
+
+    Args:
+        type_hint: Type of the option's dataclass field.
+    """
+    return any(part is Input.MODEL or _is_model_file_type(part) for part in get_args(type_hint))
 
 
-def find_output_markers(hint: Any) -> Iterator[Output]:
-    """Yield each `Output` marker within a type such as ``Annotated[Path, Output.FILE] | None``."""
-    for part in get_args(hint):
+def find_output_markers(type_hint: Any) -> Iterator[Output]:
+    """Yield the `Output` markers in the type of an option.
+
+    Args:
+        type_hint: Type of the option's dataclass field, such as ``Annotated[Path, Output.FILE] |
+            None``.
+    """
+    for part in get_args(type_hint):
         if isinstance(part, Output):
             yield part
         else:
             yield from find_output_markers(part)
 
 
-def describe_file_problem(path: Path) -> str:
-    """Return why no file can be written at `path`, as text for an error, or "" if one can be."""
+def describe_problem_with_writing_file(path: Path) -> str:
+    """Return why a file cannot be written at `path`, as text for an error; "" if it can be."""
     if path.is_dir():
         return "is a folder, must be a file"
     if path.exists() and not stat.S_ISREG(path.stat().st_mode):
@@ -146,8 +155,8 @@ def describe_file_problem(path: Path) -> str:
     )
 
 
-def _describe_folder_problem(path: Path) -> str:
-    """Return why a folder cannot be created or filled at `path`, as text, or "" if it can be."""
+def _describe_problem_with_writing_folder(path: Path) -> str:
+    """Return why a folder cannot be created or filled at `path`, as error text; "" if it can be."""
     there = next(one for one in (path, *path.absolute().parents) if one.exists())
     return _describe_problem_with_writing_into(there)
 
@@ -174,15 +183,17 @@ def write_json(path: Path | None, result: dict[str, Any]) -> None:
     if path is None:
         return
     try:
-        write_file(path, json.dumps(_replace_non_finite(result), indent=2, allow_nan=False) + "\n")
+        write_file(
+            path, json.dumps(_replace_non_finite_by_none(result), indent=2, allow_nan=False) + "\n"
+        )
     except WriteError as error:
         raise InputError(f"--json {error}") from error
 
 
-def _replace_non_finite(value: Any) -> Any:
+def _replace_non_finite_by_none(value: Any) -> Any:
     """Return a copy of nested dicts and lists with None in place of NaN and infinite numbers."""
     if isinstance(value, Mapping):
-        return {name: _replace_non_finite(one) for name, one in value.items()}
+        return {name: _replace_non_finite_by_none(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_replace_non_finite(one) for one in value]
+        return [_replace_non_finite_by_none(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

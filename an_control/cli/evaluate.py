@@ -112,7 +112,7 @@ class EvaluateCommand:
             raise InputError(f"--state {self.state}: only with --table")
         try:
             if self.identification:
-                return self._measure_identification()
+                return self._measure_identification_and_get_exit_status()
             result = evaluate(self._make_options(), self._print_progress)
         except (ValueError, WriteError) as error:
             raise InputError(str(error)) from error
@@ -122,7 +122,7 @@ class EvaluateCommand:
         return 0
 
     def _make_options(self) -> EvaluateOptions:
-        """Return the options for the function `evaluate` that this command line stands for."""
+        """Convert this command line to the options of the function `evaluate`."""
         names = ("task", "episodes", "seed", "success", "state", "markdown", "title", "plots")
         if self.table:
             self._refuse_protocol_options_beside_table()
@@ -131,7 +131,7 @@ class EvaluateCommand:
         return EvaluateOptions(self.model, protocols, **given)
 
     def _refuse_protocol_options_beside_table(self) -> None:
-        """Check that no option is given beside ``--table`` that belongs into its protocols instead.
+        """Check that with ``--table`` no option is given that belongs into its protocols.
 
         Raises:
             InputError: Such an option is given; the text of the error shows how to write it in a
@@ -170,7 +170,7 @@ class EvaluateCommand:
         if progress.event == "note":
             print(progress.note, file=sys.stderr)
         elif progress.unit == "row" and self.table:
-            print(_format_protocol_line(figures["protocol"], figures["results"]), flush=True)
+            print(_format_results_of_protocol(figures["protocol"], figures["results"]), flush=True)
         elif progress.unit == "episode" and not self.table:
             print(f"return {figures['return']:8.1f}  steps {figures['steps']}", flush=True)
 
@@ -194,8 +194,8 @@ class EvaluateCommand:
         alone = {name: of for name, of in row.items() if name not in ("protocol", "difference")}
         write_json(self.json, {**about, **described, **alone})
 
-    def _measure_identification(self) -> int:
-        """Measure in how many steps the neurons identify their channels, and print the tables.
+    def _measure_identification_and_get_exit_status(self) -> int:
+        """Measure how many steps the neurons need to identify their channels, and print the tables.
 
         Returns:
             The exit status.
@@ -241,7 +241,7 @@ class EvaluateCommand:
         return 0
 
 
-def _format_protocol_line(name: str, results: list[PlayedEpisode]) -> str:
+def _format_results_of_protocol(name: str, results: list[PlayedEpisode]) -> str:
     """Format the results under one protocol as a line: the mean return, and the detected moves.
 
     A move is a change of the input slots at which signals arrive; the monitor detects it or not.

@@ -135,10 +135,11 @@ def parse_arguments(verb: type[Command], prog: str, arguments: Sequence[str]) ->
 
 
 def add_help_texts(verb: type[Command]) -> type[Command]:
-    """Return a subclass of a verb's dataclass, from whose field types tyro makes the help text.
+    """Return a subclass of a verb's dataclass whose fields carry the help texts of the options.
 
-    The help does not show a default that only stands for an option that is not given, such as None.
-    A flag that is off by default has no opposite flag ``--no-...``.
+    The library tyro reads them from the types of the fields. The help shows no default that only
+    stands for an option that is not given, such as None. A flag that is off by default gets no
+    opposite flag ``--no-...``.
 
     Args:
         verb: Dataclass of the verb; the docstrings of its fields become the options' help texts.
@@ -159,21 +160,23 @@ def add_help_texts(verb: type[Command]) -> type[Command]:
         about = tyro.conf.arg(
             help=field.metadata.get("help") or texts.get(field.name),
             help_behavior_hint="" if unset else None,
-            metavar=field.name.upper() if _takes_any_word(hint) else None,
+            metavar=field.name.upper() if _is_type_of_free_positional(hint) else None,
         )
         annotations[field.name] = Annotated[kind, about]
     return type(verb.__name__, (verb,), {"__annotations__": annotations, "__doc__": verb.__doc__})
 
 
-def _takes_any_word(hint: Any) -> bool:
-    """Return whether an argument is positional and may be any word, not only one of a fixed list.
+def _is_type_of_free_positional(type_hint: Any) -> bool:
+    """Return whether an argument of this type is positional and accepts any word.
+
+    It does not if it must be one of a fixed list of words.
 
     Args:
-        hint: Type of the argument's dataclass field.
+        type_hint: Type of the argument's dataclass field.
     """
-    if tyro.conf.Positional not in getattr(hint, "__metadata__", ()):
+    if tyro.conf.Positional not in getattr(type_hint, "__metadata__", ()):
         return False
-    kind = get_args(hint)[0]
+    kind = get_args(type_hint)[0]
     return all(get_origin(one) is not Literal for one in (kind, *get_args(kind)))
 
 

@@ -43,7 +43,7 @@ class ImportCommand:
         if is_onnx(self.policy):
             raise InputError(f"{self.policy}: is an ONNX file already; give it as --model")
         content = import_policy(
-            self.policy, self._find_channel_and_actuator_names(), self.normalise
+            self.policy, self._choose_channel_and_actuator_names(), self.normalise
         )
         try:
             write_file(self.out, content)
@@ -57,8 +57,8 @@ class ImportCommand:
         )
         return 0
 
-    def _find_channel_and_actuator_names(self) -> PolicyNames:
-        """Return the channel and actuator names of ``--task``; without it, numbered names.
+    def _choose_channel_and_actuator_names(self) -> PolicyNames:
+        """Return the names of the channels and actuators of ``--task``; without it, numbered names.
 
         Raises:
             InputError: The task is unknown, or its environment cannot be made.

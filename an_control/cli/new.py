@@ -80,12 +80,14 @@ class NewCommand:
             if path.exists() and not self.force:
                 raise InputError(f"{path}: is there already (--force overwrites it)")
         return (
-            self._draft_from_robot(*paths)
+            self._draft_wiring_from_robot_and_get_exit_status(*paths)
             if self.env is None
-            else self._draft_from_environment(*paths)
+            else self._draft_files_from_environment_and_get_exit_status(*paths)
         )
 
-    def _draft_from_environment(self, wiring: Path, simulation: Path) -> int:
+    def _draft_files_from_environment_and_get_exit_status(
+        self, wiring: Path, simulation: Path
+    ) -> int:
         """Draft and write both YAML files from a gymnasium environment; return the exit status.
 
         Args:
@@ -96,14 +98,14 @@ class NewCommand:
             InputError: The environment is unknown or cannot be used.
         """
         require_packages("sim", "gymnasium")
-        from an_control_sim.bridge.draft import draft_environment
+        from an_control_sim.bridge.draft import draft_files_for_environment
         from an_control_sim.bridge.robot import SimulatedRobot
         from an_control_sim.bridge.simulation_file import load_simulation
         from an_control_sim.gym.environments import find_environment_id
 
         assert self.env is not None
         try:
-            draft = draft_environment(self.name, find_environment_id(self.env))
+            draft = draft_files_for_environment(self.name, find_environment_id(self.env))
         except ValueError as error:
             raise InputError(f"--env {error}") from error
         texts = {wiring: draft.wiring, simulation: draft.simulation}
@@ -117,7 +119,7 @@ class NewCommand:
         self._write_draft_json(texts, draft.channels, draft.actuators, {"step_s": draft.step_s})
         return 0
 
-    def _draft_from_robot(self, path: Path) -> int:
+    def _draft_wiring_from_robot_and_get_exit_status(self, path: Path) -> int:
         """Draft a wiring from a running robot or a bag, write it and return the exit status.
 
         Args:
@@ -206,7 +208,7 @@ class NewCommand:
         """Write a description of the draft as JSON, if ``--json`` is given.
 
         Args:
-            files: A mapping whose keys are the paths of the drafted files; only these are written.
+            files: A mapping whose keys are the paths of the drafted files; its values are not used.
             channels: Ids of the channels.
             actuators: Names of the actuators.
             more: Further values to write, by name.

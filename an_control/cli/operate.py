@@ -55,9 +55,11 @@ class StatusCommand:
 
     def run(self) -> int:
         """Show the status and return the exit status."""
-        return _call_for_each_node("status", self.node, self.timeout_s, self._show_status)
+        return _call_for_each_node_and_get_exit_status(
+            "status", self.node, self.timeout_s, self._show_status_and_get_exit_status
+        )
 
-    def _show_status(self, operator: Operator, node: str) -> int:
+    def _show_status_and_get_exit_status(self, operator: Operator, node: str) -> int:
         console, status = Console(), None
         if not console.is_terminal:
             console.width = WIDE
@@ -82,7 +84,7 @@ class StatusCommand:
 
 @dataclass(frozen=True)
 class EstopCommand:
-    """Latch the e-stop: the node sends the safe command at once, and then every period.
+    """Latch the e-stop: the node sends the safe command at once, and then every control period.
 
     Only `an-control reset` clears it.
     """
@@ -96,18 +98,18 @@ class EstopCommand:
         """Latch the e-stop of one or all policy nodes and return the exit status."""
 
         def latch_estop_of_node(operator: Operator, node: str) -> int:
-            return _print_request_result(
+            return _print_request_result_and_get_exit_status(
                 "estop", node, operator.call_trigger(node, "estop"), "e-stop latched"
             )
 
-        return _call_for_each_node(
+        return _call_for_each_node_and_get_exit_status(
             "estop", self.node, self.timeout_s, latch_estop_of_node, all_nodes=True
         )
 
 
 @dataclass(frozen=True)
 class ResetCommand:
-    """Clear the e-stop of a policy node, which then acts again; or clear the policy's memory."""
+    """Clear the e-stop of a policy node, which then acts again; or clear its memory (--memory)."""
 
     node: tyro.conf.Positional[str] = ""
     """The node's full name; not needed if only one policy node runs."""
@@ -122,9 +124,11 @@ class ResetCommand:
         def clear_estop_or_memory_of_node(operator: Operator, node: str) -> int:
             service = "reset_state" if self.memory else "reset_estop"
             done = "memory cleared" if self.memory else "e-stop cleared"
-            return _print_request_result("reset", node, operator.call_trigger(node, service), done)
+            return _print_request_result_and_get_exit_status(
+                "reset", node, operator.call_trigger(node, service), done
+            )
 
-        return _call_for_each_node(
+        return _call_for_each_node_and_get_exit_status(
             "reset", self.node, self.timeout_s, clear_estop_or_memory_of_node
         )
 
@@ -152,9 +156,13 @@ class ShadowCommand:
         )
 
         def switch_shadow_mode_of_node(operator: Operator, node: str) -> int:
-            return _print_request_result("shadow", node, operator.set_shadow(node, on), done)
+            return _print_request_result_and_get_exit_status(
+                "shadow", node, operator.set_shadow(node, on), done
+            )
 
-        return _call_for_each_node("shadow", self.node, self.timeout_s, switch_shadow_mode_of_node)
+        return _call_for_each_node_and_get_exit_status(
+            "shadow", self.node, self.timeout_s, switch_shadow_mode_of_node
+        )
 
 
 @dataclass(frozen=True)
@@ -170,16 +178,18 @@ class ActivateCommand:
         """Activate the node and return the exit status."""
 
         def activate_node(operator: Operator, node: str) -> int:
-            return _print_request_result(
+            return _print_request_result_and_get_exit_status(
                 "activate", node, operator.change_state(node, "active"), "active"
             )
 
-        return _call_for_each_node("activate", self.node, self.timeout_s, activate_node)
+        return _call_for_each_node_and_get_exit_status(
+            "activate", self.node, self.timeout_s, activate_node
+        )
 
 
 @dataclass(frozen=True)
 class DeactivateCommand:
-    """Let a policy node stop acting; the safe command is the last one that it sends."""
+    """Let a policy node stop acting; its last command is the safe command."""
 
     node: tyro.conf.Positional[str] = ""
     """The node's full name; not needed if only one policy node runs."""
@@ -190,14 +200,16 @@ class DeactivateCommand:
         """Deactivate the node and return the exit status."""
 
         def deactivate_node(operator: Operator, node: str) -> int:
-            return _print_request_result(
+            return _print_request_result_and_get_exit_status(
                 "deactivate", node, operator.change_state(node, "inactive"), "inactive"
             )
 
-        return _call_for_each_node("deactivate", self.node, self.timeout_s, deactivate_node)
+        return _call_for_each_node_and_get_exit_status(
+            "deactivate", self.node, self.timeout_s, deactivate_node
+        )
 
 
-def _call_for_each_node(
+def _call_for_each_node_and_get_exit_status(
     verb: str,
     node: str,
     timeout_s: float,
@@ -209,7 +221,7 @@ def _call_for_each_node(
 
     Args:
         verb: Name of the verb, for messages.
-        node: Full name of the node; "" for the only node that runs.
+        node: Full name of the node; "" for the only node that runs, or for all (see `all_nodes`).
         timeout_s: Time in seconds to wait for a node to be found, and for each of its answers.
         work: Function that gets the operator and a node's name, and returns an exit status.
         all_nodes: Whether "" stands for all policy nodes, if several run.
@@ -257,7 +269,9 @@ def _describe_ros_network() -> str:
     return describe_discovery_range()
 
 
-def _print_request_result(verb: str, node: str, refusal: str, success_text: str) -> int:
+def _print_request_result_and_get_exit_status(
+    verb: str, node: str, refusal: str, success_text: str
+) -> int:
     """Print whether a node did what was requested, and return the exit status.
 
     Args:

@@ -82,7 +82,11 @@ class ReplayCommand:
                     def print_final_result() -> None:
                         """Print the result once the whole recording has been replayed."""
                         took_s = time.monotonic() - begin_s
-                        statuses.append(self._print_result(replay.summary, comparison, took_s))
+                        statuses.append(
+                            self._print_result_and_get_exit_status(
+                                replay.summary, comparison, took_s
+                            )
+                        )
 
                     self._replay_on_page(replay, comparison, print_final_result)
                     return statuses[0] if statuses else 0
@@ -90,7 +94,9 @@ class ReplayCommand:
                     comparison.add_command(command)
         except BagError as error:
             raise InputError(str(error)) from error
-        return self._print_result(replay.summary, comparison, time.monotonic() - begin_s)
+        return self._print_result_and_get_exit_status(
+            replay.summary, comparison, time.monotonic() - begin_s
+        )
 
     def _replay_on_page(
         self, replay: SessionReplay, comparison: Comparison, report_end: Callable[[], None]
@@ -117,7 +123,7 @@ class ReplayCommand:
                 f"--page-port {self.page_port}: cannot listen there ({error.strerror or error})"
             ) from error
 
-    def _print_result(
+    def _print_result_and_get_exit_status(
         self, summary: ReplaySummary, comparison: Comparison, duration_s: float
     ) -> int:
         """Print the result of the replay and write the files that options ask for.

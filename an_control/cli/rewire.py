@@ -31,7 +31,7 @@ class RewireCommand:
     def run(self) -> int:
         """Rewire the node, print the result and return the exit status."""
         require_packages("ros", "rclpy")
-        parsed = [_parse_rewiring(change) for change in self.changes]
+        parsed = [_convert_rewiring_to_node_parameter(change) for change in self.changes]
         changes = dict(parsed)
         if bool(changes) == self.reload:
             raise InputError("give either changes, such as SOURCE=TOPIC, or --reload")
@@ -60,7 +60,7 @@ class RewireCommand:
         return 0
 
 
-def _parse_rewiring(change: str) -> tuple[str, str]:
+def _convert_rewiring_to_node_parameter(change: str) -> tuple[str, str]:
     """Convert a change of the wiring to the parameter of the policy node that makes the change.
 
     Args:

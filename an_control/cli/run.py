@@ -17,11 +17,12 @@ from an_control.ros.parameter_table import PARAMETERS, make_parameter_values
 from an_control.system.interrupts import INTERRUPTED, exit_on_signal
 
 
-def make_node_option(name: str) -> Any:
+def make_option_for_node_parameter(name: str) -> Any:
     """Make the dataclass field of a command line option that sets a parameter of the policy node.
 
-    The option has the parameter's description as its help text, and the parameter's default value.
-    If the parameter has a special value for "not given", the option's default is None instead.
+    The parameter's description becomes the help text of the option, and its default value that of
+    the option. But if the parameter has a special value for "not given", the default of the option
+    is None.
 
     Args:
         name: Name of the parameter, such as ``ramp_s``.
@@ -39,22 +40,22 @@ class RunCommand:
     """The robot's wiring YAML."""
     model: ModelFile
     """A .safetensors model file, an .onnx file of another tool, or the name of a shipped model."""
-    activate: bool = make_node_option("autostart")
+    activate: bool = make_option_for_node_parameter("autostart")
     namespace: str = ""
     """The robot's namespace."""
-    mode: Literal["rate", "lockstep"] = make_node_option("mode")
-    trigger: Literal["sources", "timer"] = make_node_option("trigger")
-    shadow: bool = make_node_option("shadow")
-    ramp: float | None = make_node_option("ramp_s")
-    monitor: Monitor | None = make_node_option("monitor")
-    recovery: float | None = make_node_option("recovery")
-    thread_priority: int = make_node_option("thread_priority")
+    mode: Literal["rate", "lockstep"] = make_option_for_node_parameter("mode")
+    trigger: Literal["sources", "timer"] = make_option_for_node_parameter("trigger")
+    shadow: bool = make_option_for_node_parameter("shadow")
+    ramp: float | None = make_option_for_node_parameter("ramp_s")
+    monitor: Monitor | None = make_option_for_node_parameter("monitor")
+    recovery: float | None = make_option_for_node_parameter("recovery")
+    thread_priority: int = make_option_for_node_parameter("thread_priority")
     record: OutputFolder | None = None
     """Record everything that decides commands into a new folder inside this folder; `an-control
     replay` reads the recording."""
     use_sim_time: bool = False
     """Take the time from /clock."""
-    check_rate: bool = make_node_option("check_rate")
+    check_rate: bool = make_option_for_node_parameter("check_rate")
     ros_args: tyro.conf.Positional[tuple[str, ...]] = ()
     """ROS arguments, after --, such as -r old:=new or --params-file FILE."""
 

@@ -27,7 +27,7 @@ from an_control.cli.common import (
     write_json,
 )
 from an_control.cli.disturbance import Options, make_disturbance_options
-from an_control.cli.run import format_parameter_arguments, make_node_option
+from an_control.cli.run import format_parameter_arguments, make_option_for_node_parameter
 from an_control.control.controller import Controller
 from an_control.disturbance import Change, DisturbanceSettings, load_schedule
 from an_control.disturbance.settings import TABLE
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 
 STOP_S = 5.0
+EarlyExitStatuses = list[int]
+"""A list, empty until a process ends too early: the exit status of that process is added to it."""
 SIMULATORS = {
     "ant": ("pybullet",),
     "cartpole": (),
@@ -99,13 +101,13 @@ class SimCommand:
     scrambler: bool = False
     """Put the scrambler between sensors and policy even if it changes nothing at first; its
     parameters, on the node simulator, can then be set at any time."""
-    monitor: Monitor | None = make_node_option("monitor")
-    recovery: float | None = make_node_option("recovery")
+    monitor: Monitor | None = make_option_for_node_parameter("monitor")
+    recovery: float | None = make_option_for_node_parameter("recovery")
     realtime: bool = False
     """Step in real time, as a real robot does, instead of in lockstep."""
-    trigger: Literal["sources", "timer"] = make_node_option("trigger")
-    ramp: float | None = make_node_option("ramp_s")
-    thread_priority: int = make_node_option("thread_priority")
+    trigger: Literal["sources", "timer"] = make_option_for_node_parameter("trigger")
+    ramp: float | None = make_option_for_node_parameter("ramp_s")
+    thread_priority: int = make_option_for_node_parameter("thread_priority")
     record: OutputFolder | None = None
     """Record what the policy node does into a new folder inside this folder; `an-control replay`
     reads the recording."""
@@ -146,7 +148,7 @@ class SimCommand:
         try:
             disturbance = self.disturbance.to_settings()
             schedule = () if self.schedule is None else load_schedule(self.schedule)
-            _check_disturbances_possible(wiring, disturbance, schedule)
+            _check_scrambler_supports_disturbance(wiring, disturbance, schedule)
         except ValueError as error:
             raise InputError(str(error)) from error
         if not (schedule or self.scrambler or self.view):  # where it cannot change any more
@@ -240,7 +242,7 @@ class SimCommand:
         from an_control_sim.bridge.rehearsal import derive_wiring_for_disturbed_simulation
         from an_control_sim.bridge.simulation_file import load_simulation
         from an_control_sim.bridge.simulator_node import simulate
-        from an_control_sim.process import catch_signals, create_ros_node
+        from an_control_sim.process import catch_signals, initialise_ros_and_create_node
         from an_control_sim.scrambler.wiring import write_wiring
 
         os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
@@ -256,7 +258,7 @@ class SimCommand:
                 folder = stack.enter_context(tempfile.TemporaryDirectory())
                 seen = Path(folder) / "scrambled.yaml"
                 write_wiring(derive_wiring_for_disturbed_simulation(wired, files.simulation), seen)
-            node = stack.enter_context(create_ros_node("simulator", name))
+            node = stack.enter_context(initialise_ros_and_create_node("simulator", name))
             try:
                 wait_until_no_other_simulator(node, stopped)
             except BridgeError as error:
@@ -280,7 +282,9 @@ class SimCommand:
                 failure = str(error)
         if died:
             failure = f"the policy node ended by itself, status {died[0]}"
-        return self._report_result(name, files.model, summary, failure or summary.failure)
+        return self._report_result_and_get_exit_status(
+            name, files.model, summary, failure or summary.failure
+        )
 
     def _make_simulator_settings(
         self,
@@ -315,7 +319,9 @@ class SimCommand:
             camera_hz=RATE_HZ if self.video is not None and not wiring.images else 0.0,
         )
 
-    def _report_result(self, name: str, model: Path, summary: RunSummary, failure: str) -> int:
+    def _report_result_and_get_exit_status(
+        self, name: str, model: Path, summary: RunSummary, failure: str
+    ) -> int:
         """Print the results of the finished episodes and any failure; write the results as JSON.
 
         Args:
@@ -338,7 +344,7 @@ class SimCommand:
 
     def _make_policy_node_context(
         self, name: str, wiring: Path, model: Path
-    ) -> AbstractContextManager[list[int]]:
+    ) -> AbstractContextManager[EarlyExitStatuses]:
         """Return a context in which the policy node runs, with the parameters that the options set.
 
         On entry the context gives a list, to which the exit status of the node is added if the node
@@ -400,7 +406,7 @@ def _find_shipped_model(task: str) -> Path:
         raise InputError(f"no model ships for {task}: give one with --model") from error
 
 
-def _check_disturbances_possible(
+def _check_scrambler_supports_disturbance(
     wiring: Path, disturbance: DisturbanceSettings, schedule: tuple[Change, ...]
 ) -> None:
     """Check that the scrambler can apply a disturbance to the messages of a robot.
@@ -475,7 +481,7 @@ def _run_live_page(namespace: str, port: int) -> Iterator[subprocess.Popen[bytes
 
 
 @contextmanager
-def _run_policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[list[int]]:
+def _run_policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[EarlyExitStatuses]:
     """Run the policy node in another process until the block of this context ends.
 
     If the node ends earlier, this process gets a SIGTERM. The node ends too if this process is

@@ -37,17 +37,17 @@ VALIDATION = ("validation", "validation_failed")
 """Metrics that remain visible until the next validation."""
 
 
-def add_metric_meanings(text: str | None, *names: str) -> str:
+def add_metric_meanings(help_text: str | None, *metric_names: str) -> str:
     """Return a help text with an explanation of the metrics that the progress line shows.
 
     Args:
-        text: The help text, to which the explanation is added; None for no text.
-        *names: Names of the metrics, which are keys of `FIGURES`.
+        help_text: The help text, to which the explanation is added; None for no text.
+        *metric_names: Names of the metrics, which are keys of `FIGURES`.
     """
-    said = "; ".join(f"{name.replace('_', ' ')}: {FIGURES[name]}" for name in names)
+    said = "; ".join(f"{name.replace('_', ' ')}: {FIGURES[name]}" for name in metric_names)
     return (
-        f"{(text or '').rstrip()}\n\n    While it works, a line shows step, number of steps and"
-        f" remaining time. {said}. The run's metrics.jsonl has all figures.\n    "
+        f"{(help_text or '').rstrip()}\n\n    While it works, a line shows step, number of steps"
+        f" and remaining time. {said}. The run's metrics.jsonl has all figures.\n    "
     )
 
 
@@ -139,8 +139,8 @@ class RemainingTimeEstimate:
     def estimate_remaining_s(self, progress: RunProgress) -> float | None:
         """Return the remaining time in seconds, or None if it is unknown.
 
-        It is estimated from the run's pace since the first report. As long as there is no progress
-        since then, it is the time that is left until the run's time limit.
+        It is estimated from the run's pace since the first report. Until the run has made progress,
+        it is the time that is left until the run's time limit, if it has one.
 
         Args:
             progress: Newest report of the run.
@@ -218,7 +218,10 @@ class ProgressLine:
         self._open = False
 
     def _show_start(self, progress: RunProgress) -> None:
-        """Begin to measure the run's pace, and print the number of steps that were done before."""
+        """Begin to measure the run's pace, and show at which step it begins.
+
+        If an earlier call of the command has done steps of the run, their number is printed.
+        """
         if progress.done:
             of = f"{progress.done} of {progress.steps} {progress.unit}s"
             print(f"{progress.folder}: {of} were done before")
@@ -229,8 +232,8 @@ class ProgressLine:
     def _show_step(self, progress: RunProgress) -> None:
         """Show the metrics of a step in the progress line.
 
-        If the output is not a terminal and the previous line is younger than `every_s`, show
-        nothing.
+        If the output is not a terminal, a step is left out within `every_s` seconds after the
+        previous line, unless it is the last one.
         """
         now, line = time.monotonic(), progress.figures
         validation = {name: line[name] for name in VALIDATION if name in line}
@@ -345,10 +348,10 @@ class PartBars:
 
 
 def format_metrics(metrics: Mapping[str, Any]) -> str:
-    """Format the metrics of a step as text on one line; only those in `FIGURES` are included.
+    """Format the metrics of a step as one line of text, leaving out those that users are not shown.
 
     Args:
-        metrics: Metrics of the step, by name.
+        metrics: Metrics of the step, by name; only the keys of `FIGURES` are shown.
     """
     there = {name: metrics[name] for name in FIGURES if name in metrics}
     if not there.get("failed"):

@@ -11,7 +11,7 @@ from an_control.cli.common import (
     InputError,
     OutputFile,
     OutputFolder,
-    describe_file_problem,
+    describe_problem_with_writing_file,
     require_packages,
     write_json,
 )
@@ -43,7 +43,7 @@ class TrainMonitorCommand(MonitorOptions):
         require_packages("train", "torch", "gymnasium")
         if self.bag:
             require_packages("record", "mcap")
-        if self.out is None and (problem := describe_file_problem(self.model)):
+        if self.out is None and (problem := describe_problem_with_writing_file(self.model)):
             raise InputError(f"{self.model}: {problem}")
         again = format_command(self, "train-monitor") if self.folder is not None else None
         with RunAtTerminal(ProgressLine(again)) as terminal:

@@ -19,8 +19,8 @@ class TrainTeacherCommand(TeacherOptions):
 
     The teacher is an MLP policy, which needs its channels in order. If the task already has a
     teacher (ant), PPO starts from that one. The same command continues a stopped run, also with
-    other limits: minutes, steps, score. A run also stops if validation has not improved for half of
-    its duration so far, and for a third of its limits.
+    other limits: minutes, steps, score. A run also stops if its validation has not improved for
+    long: for half of the run's duration so far, and for a third of its limits.
     """
 
     task: tyro.conf.Positional[str]

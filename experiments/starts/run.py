@@ -53,7 +53,7 @@ class Ant:
         """The time of each command, and whether it was the safe command."""
         node.create_subscription(JointState, "joint_commands", self._store_command, RELIABLE)
         self.bridge.wait_for_policy()
-        self.bridge.reset(1, 0)
+        self.bridge.start_episode(1, 0)
 
     def _store_command(self, message: Any) -> None:
         """Store a received command with its time of arrival."""
@@ -62,7 +62,7 @@ class Ant:
     def step(self) -> None:
         """Run the robot for one step; start a new episode if the previous one has ended."""
         if self.bridge.robot.over:
-            self.bridge.reset(1, 0)
+            self.bridge.start_episode(1, 0)
         self.bridge.step()
 
 

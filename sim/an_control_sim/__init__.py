@@ -59,7 +59,8 @@ def register_envs() -> None:
 def __getattr__(name: str) -> Any:
     """Import a public function or class of this package when it is first used, and return it.
 
-    Because of this, `import an_control_sim` alone does not import the modules of environments.
+    Python calls this for a name that the package does not hold yet. Because of this, `import
+    an_control_sim` alone does not import the modules of environments.
 
     Args:
         name: The name of the function or class.
@@ -80,7 +81,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the public names, so that `help` shows them."""
+    """Return the names that `dir` and `help` show for this package, the public ones included."""
     return sorted({*globals(), *__all__})
 
 

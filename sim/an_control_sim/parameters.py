@@ -86,7 +86,7 @@ def declare_disturbance_parameters(
             f"{one.allowed_values_text}: {one.help_with_unit}",
         )
     try:
-        return _read_disturbance(node, ())
+        return _read_disturbance_settings(node, ())
     except ValueError as error:
         raise ValueError(f"parameter {error}") from None
 
@@ -107,37 +107,39 @@ def declare_schedule_parameter(node: Node) -> tuple[Change, ...]:
 
 def call_when_disturbance_changes(
     node: Node,
-    change: Callable[[DisturbanceSettings], object] | None,
-    check: Callable[[DisturbanceSettings], object] | None = None,
+    apply_settings: Callable[[DisturbanceSettings], object] | None,
+    check_settings: Callable[[DisturbanceSettings], object] | None = None,
 ) -> None:
     """Make a node call a function whenever a client sets parameters of the disturbance.
 
+    The node refuses values that are not valid.
+
     Args:
-        node: The node, with the parameters of `declare_disturbance_parameters`. It refuses values
-            that are not valid.
-        change: Called with the new settings. If it is None, the node refuses every change, because
-            it has no scrambler that could disturb readings.
-        check: Called with the new settings before each change; raises ValueError to refuse them.
+        node: The node, with the parameters of `declare_disturbance_parameters`.
+        apply_settings: Called with the new settings. If it is None, the node refuses every change,
+            because it has no scrambler that could disturb readings.
+        check_settings: Called with the new settings before each change; raises ValueError to refuse
+            them. None for no such check.
     """
 
     def accept_or_refuse_settings(parameters: list[Parameter[Any]]) -> SetParametersResult:
         """Check new values of parameters, and return whether the node accepts them."""
         reason = ""
         if _has_disturbance_setting(parameters):
-            if change is None:
+            if apply_settings is None:
                 reason = "there is no scrambler: start with scrambler:=true"
             try:
-                settings = _read_disturbance(node, parameters)
-                if check is not None:
-                    check(settings)
+                settings = _read_disturbance_settings(node, parameters)
+                if check_settings is not None:
+                    check_settings(settings)
             except ValueError as error:
                 reason = str(error)
         return SetParametersResult(successful=not reason, reason=reason)
 
     def apply_new_settings(parameters: list[Parameter[Any]]) -> None:
-        """Call `change` with the new settings, after the node has accepted the parameters."""
-        if change is not None and _has_disturbance_setting(parameters):
-            change(_read_disturbance(node, ()))
+        """Call `apply_settings` with the new settings, after the node has accepted them."""
+        if apply_settings is not None and _has_disturbance_setting(parameters):
+            apply_settings(_read_disturbance_settings(node, ()))
 
     node.add_on_set_parameters_callback(accept_or_refuse_settings)
     node.add_post_set_parameters_callback(apply_new_settings)
@@ -148,15 +150,18 @@ def _has_disturbance_setting(parameters: list[Parameter[Any]]) -> bool:
     return any(one.name in NAMES for one in parameters)
 
 
-def _read_disturbance(node: Node, changed: Sequence[Parameter[Any]]) -> DisturbanceSettings:
+def _read_disturbance_settings(
+    node: Node, changed_parameters: Sequence[Parameter[Any]]
+) -> DisturbanceSettings:
     """Return the disturbance that a node's parameters describe.
 
     Args:
         node: The node.
-        changed: Parameters whose values replace those of the node.
+        changed_parameters: Parameters that are used in place of the node's parameters of the same
+            names, because they are to be set but have not been yet.
     """
     values = {name: node.get_parameter(name).value for name in NAMES}
-    values.update({one.name: one.value for one in changed if one.name in NAMES})
+    values.update({one.name: one.value for one in changed_parameters if one.name in NAMES})
     return DisturbanceSettings.from_values(values)
 
 

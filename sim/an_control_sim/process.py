@@ -51,10 +51,10 @@ def initialise_ros(args: Sequence[str] | None = None) -> Iterator[None]:
 
 
 def create_node(make: Callable[[], AnyNode]) -> AnyNode:
-    """Create a node, so that a refusal by ROS becomes a ValueError.
+    """Create a node by calling a function; turn a refusal by ROS into a ValueError.
 
     Args:
-        make: Creates the node.
+        make: Creates the node, which is returned.
 
     Raises:
         ValueError: ROS refuses to create it, for example without security keys.
@@ -66,7 +66,7 @@ def create_node(make: Callable[[], AnyNode]) -> AnyNode:
 
 
 @contextmanager
-def create_ros_node(name: str, namespace: str) -> Iterator[Node]:
+def initialise_ros_and_create_node(name: str, namespace: str) -> Iterator[Node]:
     """Initialise rclpy and create a node for a `with` block.
 
     At the end of the block the node is destroyed and rclpy is shut down.

@@ -26,7 +26,11 @@ from rclpy.parameter import Parameter
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import JointState
 
-from an_control_sim.process import catch_signals, create_ros_node, make_events_executor
+from an_control_sim.process import (
+    catch_signals,
+    initialise_ros_and_create_node,
+    make_events_executor,
+)
 from campaign.robot_under_test import NAMESPACE
 
 
@@ -58,7 +62,7 @@ def calls(
         )
         for turn in changes
     ]
-    with create_ros_node("participant", NAMESPACE) as node:
+    with initialise_ros_and_create_node("participant", NAMESPACE) as node:
         client: Any = node.create_client(SetParameters, "policy/set_parameters")
         executor = make_events_executor(node.context)
         executor.add_node(node)

@@ -51,7 +51,7 @@ def started(launch: dict[str, Any], **given: str) -> list[dict[str, Any]]:
                plain.items()}  # fmt: skip
     return [
         one.parameters[0]
-        for one in launch["make_simulation_actions"]({"task": "ant", **context, **given})
+        for one in launch["make_launch_actions_of_simulation"]({"task": "ant", **context, **given})
     ]
 
 

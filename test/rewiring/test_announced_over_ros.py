@@ -188,7 +188,7 @@ def test_topics_that_move_at_any_time_cost_no_tick_and_no_bit():
         restless.create_timer(0.005, sensors.move)
         walks = []
         for sensors.moving in (False, True):
-            bridge.reset(1, 0)
+            bridge.start_episode(1, 0)
             commands: list[list[float]] = []
             walks.append(commands)
             for _ in range(STEPS):

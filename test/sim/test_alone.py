@@ -19,7 +19,7 @@ from rosgraph_msgs.msg import Clock
 from an_control.ros.graph import get_owner_node_name
 from an_control_sim.bridge import policy_link
 from an_control_sim.bridge.policy_link import BridgeError, wait_until_no_other_simulator
-from an_control_sim.process import create_ros_node
+from an_control_sim.process import initialise_ros_and_create_node
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def rival() -> Iterator[Node]:
 
 @pytest.fixture
 def node() -> Iterator[Node]:
-    with create_ros_node("simulator", "/ant") as one:
+    with initialise_ros_and_create_node("simulator", "/ant") as one:
         yield one
 
 

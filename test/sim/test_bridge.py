@@ -220,7 +220,7 @@ def test_a_reset_in_the_middle_leaves_the_step_undone(serve, responder):
     with pytest.raises(RestartRequestedError):
         while True:
             bridge.step()
-    bridge.reset(0, 0)
+    bridge.start_episode(0, 0)
     assert TinyEnv.actions == []
     assert finish(bridge, asked).success
 
@@ -255,9 +255,9 @@ def test_an_episode_begins_without_the_stop_in_which_the_one_before_was_ended(se
     begin(bridge)
     bridge.wait_for_estop()
     bridge.set_estop(True)
-    bridge.reset(0, 0)
+    bridge.start_episode(0, 0)
     assert asked == ["estop", "reset_estop"]
-    bridge.reset(0, 1)
+    bridge.start_episode(0, 1)
     assert len(asked) == 2
 
 

@@ -69,5 +69,5 @@ def test_another_simulator_that_comes_later_is_an_error_in_the_log_once(serve, r
     rival.create_publisher(Clock, "/clock", 10)
     known(bridge, "/clock", 2)
     for _ in range(3):
-        bridge._check_for_other_publishers()
+        bridge._update_warning_about_other_publishers()
     assert capfd.readouterr().err.count("/simulator on /clock") == 1

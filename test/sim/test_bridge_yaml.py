@@ -209,7 +209,7 @@ def filled(kind: Any, fields: dict[str, Any], sensors: dict[str, Any]) -> Any:
         for path, value in fields.items()
     }
     sensor_topic = SensorTopic(SimulatedTopicConfig("topic", "", values), kind, "file")
-    sensor_topic.check_expressions(np.zeros(3, np.float32), sensors)
+    sensor_topic.check_expressions_fit_fields(np.zeros(3, np.float32), sensors)
     return sensor_topic.fill_message(np.zeros(3, np.float32), sensors, 3_000_000_004)
 
 

@@ -54,15 +54,17 @@ class Network:
 
     def play(self, steps: int) -> Network:
         """Make an episode."""
-        self.exchange.prepare_next_episode()
+        self.exchange.wait_for_commands_of_previous_episode()
         for self.step in range(1, steps + 1):
             self._parts, self.published = [None] * len(self._stamped), 0
             whole = (
-                self.exchange.request_command(self.step, lambda: None not in self._parts)
+                self.exchange.publish_readings_and_measure_latency_s(
+                    self.step, lambda: None not in self._parts
+                )
                 is not None
             )
             self.taken.append(tuple(self._parts) if whole else ())
-        self.exchange.discard_late_commands()
+        self.exchange.wait_and_count_late_commands()
         return self
 
     @property
@@ -97,7 +99,9 @@ class Network:
             return True
         at_s, _, topic, step = heapq.heappop(self._queue)
         self.now_s = max(self.now_s, at_s)
-        if self.exchange.is_answer(topic, step if self._stamped[topic] else None):
+        if self.exchange.count_message_and_check_if_answer(
+            topic, step if self._stamped[topic] else None
+        ):
             self._parts[topic] = step
         return True
 
@@ -226,6 +230,6 @@ def test_an_episode_that_is_broken_off_within_a_step_leaves_no_command_for_the_n
             raise KeyboardInterrupt
 
         network.step = 8
-        network.exchange.request_command(8, complete)
+        network.exchange.publish_readings_and_measure_latency_s(8, complete)
     assert network.play(7).taken == [(step,) for step in range(1, 8)]
     assert not network.exchange.unmatched

@@ -22,7 +22,7 @@ from an_control.wiring import load_wiring
 from an_control_sim.bridge.publishers import fill_image
 from an_control_sim.bridge.recorder import MAX_SHEET_PICTURES, Recorder
 from an_control_sim.bridge.simulation_file import load_simulation
-from an_control_sim.process import create_ros_node, make_events_executor
+from an_control_sim.process import initialise_ros_and_create_node, make_events_executor
 
 
 def picture(stamp: int, pixels: np.ndarray) -> Image:
@@ -39,7 +39,7 @@ def test_pictures_of_one_stamp_are_shown_side_by_side_in_one_height(tmp_path, su
     looked = np.zeros((96, 96, 3), np.uint8)
     looked[..., 0] = 200  # red
     with (
-        create_ros_node("recorder", "here") as node,
+        initialise_ros_and_create_node("recorder", "here") as node,
         Recorder(node, path, ("eye", "looked"), 10.0) as recorder,
     ):
         executor = make_events_executor(node.context)
@@ -76,13 +76,15 @@ def test_a_video_on_a_disk_that_fills_is_refused_and_leaves_no_file(tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     with (
         ExitStack() as stack,
-        create_ros_node("recorder", "full") as node,
+        initialise_ros_and_create_node("recorder", "full") as node,
         pytest.raises(WriteError) as refused,
     ):
         recorder = Recorder(node, path, ("eye",), 10.0)
         with recorder:
             for stamp in range(1, 21):
-                recorder._store_picture(recorder._waiting[0], picture(stamp, noise))
+                recorder._store_picture_and_record_if_complete(
+                    recorder._waiting[0], picture(stamp, noise)
+                )
             resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, before[1]))
             stack.callback(resource.setrlimit, resource.RLIMIT_FSIZE, before)
     assert str(refused.value) == f"{path}: File too large"
@@ -91,10 +93,13 @@ def test_a_video_on_a_disk_that_fills_is_refused_and_leaves_no_file(tmp_path):
 
 def test_a_video_into_a_folder_that_is_not_there_names_it(tmp_path):
     path = tmp_path / "gone" / "seen.mp4"
-    with create_ros_node("recorder", "gone") as node, pytest.raises(WriteError) as refused:
+    with (
+        initialise_ros_and_create_node("recorder", "gone") as node,
+        pytest.raises(WriteError) as refused,
+    ):
         recorder = Recorder(node, path, ("eye",), 10.0)
         with recorder:
-            recorder._store_picture(
+            recorder._store_picture_and_record_if_complete(
                 recorder._waiting[0], picture(1, np.zeros((24, 24, 3), np.uint8))
             )
     assert str(refused.value) == f"{path}: No such file or directory"
@@ -102,11 +107,16 @@ def test_a_video_into_a_folder_that_is_not_there_names_it(tmp_path):
 
 def test_a_sheet_of_a_long_run_is_chosen_from_few_pictures_over_all_of_it(tmp_path):
     path, pixels = tmp_path / "seen.png", np.zeros((24, 96, 3), np.uint8)
-    with create_ros_node("recorder", "long") as node, Recorder(node, path, ("eye",)) as recorder:
+    with (
+        initialise_ros_and_create_node("recorder", "long") as node,
+        Recorder(node, path, ("eye",)) as recorder,
+    ):
         kept = []
         for stamp in range(1, 3 * MAX_SHEET_PICTURES + 1):
             pixels[0, 0, 0] = stamp * 255 // (3 * MAX_SHEET_PICTURES)
-            recorder._store_picture(recorder._waiting[0], picture(stamp, pixels))
+            recorder._store_picture_and_record_if_complete(
+                recorder._waiting[0], picture(stamp, pixels)
+            )
             kept.append(len(recorder._sheet))
     assert max(kept) < MAX_SHEET_PICTURES and kept[-1] > MAX_SHEET_PICTURES // 4
     sheet = cv2.imread(str(path))
@@ -134,7 +144,7 @@ def test_a_recording_is_of_the_camera_at_the_rate_at_which_its_pictures_come(
     (tmp_path / "robot.yaml").write_text(text.replace("sources:\n", f"sources:\n{added}"))
     simulation = load_simulation(find_share_path(f"config/{task}_sim.yaml"))
     wiring = load_wiring(tmp_path / "robot.yaml")
-    with create_ros_node("recorder", "seen") as node:
+    with initialise_ros_and_create_node("recorder", "seen") as node:
         recorder = _make_video_recorder(node, tmp_path / "seen.mp4", simulation, wiring)
         listened = {one.topic_name for one in node.subscriptions}
     assert topics == {one for one in listened if one.startswith("/seen")}

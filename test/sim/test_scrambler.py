@@ -77,7 +77,7 @@ def test_inside_the_simulator_it_publishes_what_the_disturber_gives(ros, tmp_pat
     node = Node("host", namespace="ant")
     scrambler = Scrambler(node, load_wiring(tmp_path / "tiny.yaml"), settings, 7)
     assert scrambler.topic == "/ant/scrambled"
-    scrambler.reset(2)
+    scrambler.start_episode(2)
     joints, feet = messages(1)
     scrambler.store_message("joints", joints)
     scrambler.store_message("/ant/feet", feet)
@@ -178,11 +178,11 @@ def test_the_parameter_order_plugs_signals_into_other_channels_and_a_topic_tells
     assert moved.keys() == plain.keys() - {"c.position"}
     assert moved["foot.0"] != plain["foot.0"]
     scrambler._on_shuffle(Trigger.Request(), Trigger.Response())
-    assert sorted(scrambler.order.values()) == sorted(
+    assert sorted(scrambler.signal_by_channel.values()) == sorted(
         ["", "noise", *(id_ for id_ in plain if id_ not in ("c.position", "foot.0"))]
     )
-    slot = next(slot for slot, signal in scrambler.order.items() if signal == "")
-    assert order(f"{slot}=c.position") == "" and scrambler.order[slot] == "c.position"
+    slot = next(slot for slot, signal in scrambler.signal_by_channel.items() if signal == "")
+    assert order(f"{slot}=c.position") == "" and scrambler.signal_by_channel[slot] == "c.position"
     for entries, named in (
         (["a.position=x"], "'x' is not a signal"),
         (["x=a.position"], "'x' is not a channel"),
@@ -192,7 +192,9 @@ def test_the_parameter_order_plugs_signals_into_other_channels_and_a_topic_tells
         assert named in order(*entries)
     shown()
     until_s = time.monotonic() + 10.0
-    while not told or {one.key: one.value for one in told[-1].values} != scrambler.order:
+    while (
+        not told or {one.key: one.value for one in told[-1].values} != scrambler.signal_by_channel
+    ):
         assert time.monotonic() < until_s
         executor.spin_once(timeout_sec=0.05)
     (result,) = node.set_parameters([Parameter("announce", value=True)])
@@ -214,8 +216,8 @@ def test_a_set_order_stays_through_episodes(ros, tmp_path):
         scrambler.store_message(topic, message)
     scrambler.disturb_messages_of_step(1_000_000_000)
     scrambler.move_signals({"a.position": "b.position"})
-    scrambler.reset(1)
-    assert scrambler.order["a.position"] == "b.position"
+    scrambler.start_episode(1)
+    assert scrambler.signal_by_channel["a.position"] == "b.position"
     node.destroy_node()
 
 

@@ -46,7 +46,11 @@ from an_control.learning.teacher.teachers import (
 from an_control.learning.training_disturbances import drop_unsupported_disturbances
 from an_control.load import make_policy
 from an_control.policy import Model
-from an_control_sim.gym.environments import describe_task, list_choice_sizes, make_environment
+from an_control_sim.gym.environments import (
+    count_action_numbers_by_choice,
+    describe_task,
+    make_environment,
+)
 from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
 from an_control_sim.gym.units import Units
 
@@ -114,7 +118,7 @@ class Dagger:
         else:  # a function, which takes the environment's numbers
             units = read_or_measure_units(folder, environment)
         self._env = make_environment(environment, units)
-        choices = list_choice_sizes(self._env)
+        choices = count_action_numbers_by_choice(self._env)
         self._teacher = convert_teacher_units(teacher, units)
         if choices:
             self._teacher = ChoiceTeacher(self._teacher, choices)

@@ -34,9 +34,9 @@ from an_control.learning.training_disturbances import draw_one_disturbance
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
 from an_control_sim.gym.environments import (
+    count_action_numbers_by_choice,
     describe_task,
     has_patch_observations,
-    list_choice_sizes,
     make_environment,
 )
 from an_control_sim.gym.failure import BrokenEnvironmentError
@@ -222,7 +222,7 @@ class TeacherLearner:
             )
         self.settings, self.limits, self.seed = settings, limits, seed
         self._task = describe_task(self._env, name, environment)
-        self._choices = list_choice_sizes(self._env)
+        self._choices = count_action_numbers_by_choice(self._env)
         self._started = start is not None
         self._hashes = select_run_hashes(folder, start_hash=None if start is None else start.digest)
         self._contenders = [

@@ -9,7 +9,7 @@ import gymnasium
 
 from an_control.learning.teacher.teachers import Output, Teacher
 from an_control.learning.training_disturbances import Fault, check_probabilities
-from an_control_sim.gym.environments import list_choice_sizes
+from an_control_sim.gym.environments import count_action_numbers_by_choice
 
 Algorithm = Literal["ppo", "sac", "td3", "tqc"]
 WARM_UP = 5
@@ -140,7 +140,7 @@ def choose_teacher_settings(
     """
     settings = DEFAULTS["ppo" if algorithm == "auto" else algorithm]
     options = _get_options_without_smooth_noise(settings)
-    if list_choice_sizes(env):
+    if count_action_numbers_by_choice(env):
         if settings.algorithm != "ppo":
             raise ValueError(f"algorithm {algorithm!r}: discrete actions need ppo")
         return replace(settings, noise=None, race=0.0, options={**options, "ent_coef": 0.01})

@@ -18,7 +18,7 @@ from an_control.learning.training_disturbances import (
     make_disturber,
     make_placeholder_ids,
 )
-from an_control_sim.gym.environments import list_choice_sizes
+from an_control_sim.gym.environments import count_action_numbers_by_choice
 from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
 from an_control_sim.gym.spaces import encode_choices_as_numbers
 
@@ -85,7 +85,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         space = env.action_space
         assert isinstance(space, spaces.Box)
         self._actions = int(np.prod(space.shape))
-        self._choices = list_choice_sizes(env)
+        self._choices = count_action_numbers_by_choice(env)
         if self._choices:
             self.action_space = _make_discrete_action_space(self._choices)
         self._burst = burst_probability

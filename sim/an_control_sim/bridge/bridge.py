@@ -117,16 +117,20 @@ class Bridge:
             [one.topic_name for one in self._commands],
             self.robot.commands.topics_have_stamps,
             self._outputs.publish_messages,
-            self.run.spin,
+            self.run.spin_if_time_is_left,
             self._command_timeout_s,
             lambda text: node.get_logger().warning(text),
         )
         steady = SteadyClock(clock_type=ClockType.STEADY_TIME)
-        node.create_timer(RIVAL_CHECK_S, self._check_for_other_publishers, clock=steady)
+        node.create_timer(RIVAL_CHECK_S, self._update_warning_about_other_publishers, clock=steady)
         self._link = PolicyLink(
-            node, policy, tuple(simulation.command.topic_keys), self.run.spin, self._start_timeout_s
+            node,
+            policy,
+            tuple(simulation.command.topic_keys),
+            self.run.spin_if_time_is_left,
+            self._start_timeout_s,
         )
-        self._figures = DiagnosticsReader(node, self._link.name) if policy else None
+        self._figures = DiagnosticsReader(node, self._link.policy_name) if policy else None
         self._progress = ProgressTopic(node)
 
     # A run is one start, then a reset and steps for each episode. All of these methods may raise
@@ -151,7 +155,7 @@ class Bridge:
             self._link.check_policy_subscribes(self.tap.topic)
         self._started = True
 
-    def reset(self, seed: int, episode: int) -> None:
+    def start_episode(self, seed: int, episode: int) -> None:
         """Start an episode: reset the environment, the policy's state and the scrambler, if any.
 
         Args:
@@ -160,12 +164,12 @@ class Bridge:
         """
         self.run.mark_episode_end()
         if not self._realtime:
-            self.exchange.prepare_next_episode()
+            self.exchange.wait_for_commands_of_previous_episode()
         if self._latched:  # the previous episode ended during a stop
             self.set_estop(False)
         self.robot.reset(seed)
         if self.tap is not None:
-            self.tap.reset(episode)
+            self.tap.start_episode(episode)
         self.robot.commands.clear_commands()
         self._count = 0
         self._progress.start_episode(episode)
@@ -174,22 +178,28 @@ class Bridge:
         self.run.mark_episode_start()
 
     def step(self) -> None:
-        """Publish the readings, wait for the policy's command and advance the robot by one step.
+        """Publish the readings of a step and advance the robot by it under the policy's command.
 
-        If no command arrives in time, the safe command is applied. While a client has paused the
-        run, this first waits until the run is resumed or a client calls the service `~/step`.
+        In lockstep this waits for the command that answers the readings. In real time it waits
+        until the time of the step is over, and the newest command counts. If there is no command in
+        time, the safe command is applied. While a client has paused the run, this first waits until
+        the run is resumed or a client calls the service `~/step`.
 
         Raises:
             RestartRequestedError: A client called the service `~/reset`.
             BridgeError: The policy has stopped answering.
         """
-        if self.run.wait_while_paused():
+        if self.run.wait_while_paused_and_return_whether_waited():
             self._next_s = self._heard_s = time.monotonic()
         self._stamp_ns += self.robot.simulation.step_ns
         if self._realtime:
             self._stamp_ns = max(self._stamp_ns, time.time_ns() - MAX_STAMP_LAG_NS)
         self._outputs.fill_messages(self._count, self._stamp_ns)
-        commands = self._wait_for_step_end() if self._realtime else self._wait_for_command()
+        commands = (
+            self._publish_readings_and_get_command_at_step_end()
+            if self._realtime
+            else self._publish_readings_and_wait_for_command()
+        )
         if commands is None:
             self.timeouts += 1
             commands = self.robot.commands.safe
@@ -199,14 +209,15 @@ class Bridge:
         self.run.answer_pause_and_step_requests()
 
     def end_episode(self) -> None:
-        """End the episode. In lockstep, also wait for commands that arrive after the final step.
+        """End the episode. In lockstep, also wait a short time for commands that arrive too late.
 
-        Such late commands, which no step asked for, are counted in `exchange.unmatched`.
+        Commands without a stamp that arrive after the final step, or never, are counted in
+        `exchange.unmatched`.
         """
         self.run.mark_episode_end()
         with suppress(StopRequestedError):  # the episode is complete anyway
             if not self._realtime:
-                self.exchange.discard_late_commands()
+                self.exchange.wait_and_count_late_commands()
 
     def set_estop(self, latch: bool) -> None:
         """Set or clear the e-stop of the policy node; call `wait_for_estop` once before.
@@ -215,7 +226,7 @@ class Bridge:
             latch: True to set the e-stop, False to clear it.
         """
         self._latched = latch
-        self._link.set_estop(latch, wait=not self._realtime)
+        self._link.set_estop(latch, wait_for_answer=not self._realtime)
 
     def wait_for_estop(self) -> None:
         """Wait until the policy node offers the services that `set_estop` calls.
@@ -226,14 +237,21 @@ class Bridge:
         self._link.wait_for_estop()
 
     def read_diagnostics(self) -> PolicyDiagnostics | None:
-        """Return the policy node's diagnostics at the end of a run; None if it publishes none.
+        """Return the newest diagnostics of the policy node; call this when all episodes have ended.
 
-        This may wait for a message. `run.stop` ends the wait, and the result is then None. No
-        episode runs any more, so a call of the reset service has no effect here.
+        This may wait for a message. A call of the reset service no longer has an effect then.
+
+        Returns:
+            The diagnostics; None if the name of the policy node is not known, if it publishes none,
+            or if `run.stop` is called during the wait.
         """
         self.run.mark_episode_end()
         try:
-            return None if self._figures is None else self._figures.read_diagnostics(self.run.spin)
+            return (
+                None
+                if self._figures is None
+                else self._figures.read_diagnostics(self.run.spin_if_time_is_left)
+            )
         except StopRequestedError:
             return None
 
@@ -259,21 +277,21 @@ class Bridge:
         """
         patience_s = min(ALONE_S, self._start_timeout_s)
         until_s = time.monotonic() + patience_s
-        self._check_for_other_publishers()
+        self._update_warning_about_other_publishers()
         if self._rivals:
             self.node.get_logger().warning(
                 f"waiting up to {patience_s:g} s for another simulator to end"
             )
         while self._rivals:
-            if not self.run.spin(until_s):
+            if not self.run.spin_if_time_is_left(until_s):
                 raise BridgeError(self._rivals)
-            self._check_for_other_publishers()
+            self._update_warning_about_other_publishers()
 
-    def _check_for_other_publishers(self) -> None:
-        """Store a text that names other nodes which publish on this bridge's topics; "" for none.
+    def _update_warning_about_other_publishers(self) -> None:
+        """Store a warning that names the other nodes which publish on this bridge's topics.
 
-        Once the policy is connected, a text that differs from the previous one is logged as an
-        error.
+        The stored text is "" if there are none. Once the policy is connected, a text that differs
+        from the previous one is logged as an error.
         """
         rivals = describe_other_publishers(self.node, self._outputs.exclusively_published_topics)
         if rivals and rivals != self._rivals and self._started:
@@ -282,11 +300,11 @@ class Bridge:
 
     # Commands
 
-    def _wait_for_command(self) -> NDArray[np.float64] | None:
+    def _publish_readings_and_wait_for_command(self) -> NDArray[np.float64] | None:
         """Publish the readings of a step in lockstep and return the command that answers them.
 
-        If the disturbance drops this step's message, no command is awaited. The result is then the
-        previous command, or the safe command while the e-stop is set.
+        If the disturbance drops the message of this step, there is no answer. The previous command
+        is then returned again, or the safe command while the e-stop is set.
 
         Returns:
             The command (A,) in the unit of the action, or None after the timeout.
@@ -299,7 +317,7 @@ class Bridge:
             self._outputs.publish_messages()
             return commands.safe if self._latched else commands.newest_command
         commands.clear_commands()
-        took_s = self.exchange.request_command(
+        took_s = self.exchange.publish_readings_and_measure_latency_s(
             self._stamp_ns, lambda: commands.newest_command is not None
         )
         if took_s is not None:
@@ -310,12 +328,12 @@ class Bridge:
             topics = ", ".join(one.topic_name for one in self._commands)
             raise BridgeError(
                 f"no command on {topics} for {self._start_timeout_s:g} s: "
-                f"is {self._link.name} still active?"
+                f"is {self._link.policy_name} still active?"
             )
         return None
 
-    def _wait_for_step_end(self) -> NDArray[np.float64] | None:
-        """Publish the readings of a step in real time, and wait until the step's time is over.
+    def _publish_readings_and_get_command_at_step_end(self) -> NDArray[np.float64] | None:
+        """Publish a step's readings in real time; return the newest command at the step's end.
 
         Returns:
             The newest command (A,) in the unit of the action, or None if it is too old.
@@ -323,23 +341,25 @@ class Bridge:
         self._outputs.publish_messages()
         now = time.monotonic()
         self._next_s = max(self._next_s + self.robot.simulation.step_s, now)
-        while self.run.spin(self._next_s):
+        while self.run.spin_if_time_is_left(self._next_s):
             pass
         commands = self.robot.commands
         age_s = time.monotonic() - commands.last_command_time_s
         return commands.newest_command if age_s <= self._command_timeout_s else None
 
     def _on_command(self, topic_index: int, message: Any) -> None:
-        """Store the commands of a message that answers the current step; log why one is refused.
+        """Store the commands in a message that has arrived; log the reason if it is refused.
 
-        In real time the commands of every message are stored.
+        In lockstep a message that does not answer the current step is ignored.
 
         Args:
-            topic_index: The index of the command topic.
+            topic_index: The index of the command topic on which the message arrived.
             message: The command message.
         """
         stamp_ns = self.robot.commands.read_stamp_ns(message, topic_index)
-        if not (self._realtime or self.exchange.is_answer(topic_index, stamp_ns)):
+        if not (
+            self._realtime or self.exchange.count_message_and_check_if_answer(topic_index, stamp_ns)
+        ):
             return
         try:
             self.robot.commands.store_commands(message, time.monotonic(), topic_index)

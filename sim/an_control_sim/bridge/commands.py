@@ -57,7 +57,7 @@ class CommandReader:
         self._offsets = np.array([actuator.offset for actuator in actuators])
         safe = np.array([actuator.safe for actuator in actuators])
         self.safe = (safe - self._offsets) / self._scales
-        self._check_actuator_count(len(actuators), simulation)
+        self._check_actuator_count_and_store_action_conversion(len(actuators), simulation)
         self.clear_commands()
 
     @property
@@ -99,7 +99,7 @@ class CommandReader:
         return (values - self._offsets[span]) / self._scales[span]
 
     def store_commands(self, message: Any, now_s: float, topic_index: int = 0) -> None:
-        """Store the commands in a message in place of those that its topic brought before.
+        """Store the commands in a message; they replace those of the previous message on its topic.
 
         Args:
             message: The command message.
@@ -128,10 +128,10 @@ class CommandReader:
 
     @property
     def last_command_time_s(self) -> float:
-        """The time in seconds at which the oldest part of the newest command was received.
+        """The time in seconds at which the oldest message of the newest command was received.
 
-        A command has one message on each command topic. The value is -inf until a message has
-        arrived on every one of them.
+        A command consists of one message on each command topic. The value is -inf until a message
+        has arrived on every command topic.
         """
         return min(self._taken_s)
 
@@ -147,14 +147,16 @@ class CommandReader:
             return int(min(max(round(commands[0]), 0), self._space.n - 1) + self._space.start)
         return self._actions.from_own_units(commands)
 
-    def _check_actuator_count(self, actuator_count: int, simulation: Simulation) -> None:
+    def _check_actuator_count_and_store_action_conversion(
+        self, actuator_count: int, simulation: Simulation
+    ) -> None:
         """Check that the simulation YAML has as many actuators as the action space needs.
 
-        The conversion of commands to actions is stored as well.
+        The conversion of commands to actions of this space is stored for `make_action`.
 
         Args:
-            actuator_count: The number of actuators in the file.
-            simulation: The content of the file, whose path is named in errors.
+            actuator_count: The number of actuators in the YAML file.
+            simulation: The content of the file; errors name its path.
 
         Raises:
             WiringError: The number differs, or the space is not supported.

@@ -45,9 +45,9 @@ class DraftTopic:
 
     Attributes:
         topic: The name of the topic.
-        names: The names in the message, one for each value: of joints, or ids of readings.
-        fields: A mapping from each filled field of the message, such as "position", to the indices
-            in the observation of its values, in the order of `names`.
+        names: The names in the message, one for each value: joints, or ids of readings.
+        fields: For each filled field of the message, such as "position", where its values are in
+            the observation: their indices, in the order of `names`.
         about: A comment on the topic for the drafted file.
     """
 
@@ -78,7 +78,7 @@ class EnvironmentDraft:
     step_s: float
 
 
-def draft_environment(robot: str, environment: str) -> EnvironmentDraft:
+def draft_files_for_environment(robot: str, environment: str) -> EnvironmentDraft:
     """Draft the wiring file and the simulation file of a gymnasium environment.
 
     Args:
@@ -109,7 +109,7 @@ def draft_environment(robot: str, environment: str) -> EnvironmentDraft:
         step_s = task.step_s
         return EnvironmentDraft(
             wiring=_draft_wiring(
-                robot, about, task, topics, _format_reading_bounds(space), actuators
+                robot, about, task, topics, _format_bounds_by_reading_index(space), actuators
             ).format_yaml(),
             simulation=_draft_simulation(about, environment, env, step_s, topics, actuators),
             channels=task.channels,
@@ -118,22 +118,28 @@ def draft_environment(robot: str, environment: str) -> EnvironmentDraft:
         )
 
 
-def _group_readings_by_topic(channels: Sequence[str], is_one_dimensional: bool) -> list[DraftTopic]:
-    """Group an environment's readings into one topic of joint states and one of all other readings.
+def _group_readings_by_topic(
+    channels: Sequence[str], is_observation_one_dimensional: bool
+) -> list[DraftTopic]:
+    """Group an environment's readings into a topic of joint states and a topic of all others.
 
     A joint is a pair of readings such as hip.position and hip.velocity.
 
     Args:
         channels: The ids of the readings, in the order of the observation.
-        is_one_dimensional: Whether the observation has one dimension. If not, no reading counts as
-            a joint's.
+        is_observation_one_dimensional: Whether the observation is an array of one dimension. If
+            not, no reading counts as a joint's.
 
     Returns:
         The topics that have readings, so one or two.
     """
     place = {id_: i for i, id_ in enumerate(channels)}
     joints = [id_.removesuffix(".position") for id_ in channels if id_.endswith(".position")]
-    joints = [one for one in joints if f"{one}.velocity" in place] if is_one_dimensional else []
+    joints = (
+        [one for one in joints if f"{one}.velocity" in place]
+        if is_observation_one_dimensional
+        else []
+    )
     fields = {
         quantity: tuple(place.pop(f"{one}.{quantity}") for one in joints)
         for quantity in ("position", "velocity")
@@ -147,9 +153,7 @@ def _group_readings_by_topic(channels: Sequence[str], is_one_dimensional: bool) 
     return topics
 
 
-def _draft_actuators(
-    space: gymnasium.Space[Any], names: Sequence[str]
-) -> list[tuple[ActuatorConfig, str]]:
+def _draft_actuators(space: gymnasium.Space[Any], names: Sequence[str]) -> list[CommentedActuator]:
     """Draft the wiring's entries of the actuators, with commands in the environment's units.
 
     The safe command is 0, or the middle of the bounds if 0 is out of bounds.
@@ -268,7 +272,7 @@ def _draft_channel_entry(
     return ChannelConfig(_make_channel_id(topic, name, field), *where, scale=scale, offset=offset)
 
 
-def _format_reading_bounds(space: gymnasium.Space[Any]) -> dict[int, str]:
+def _format_bounds_by_reading_index(space: gymnasium.Space[Any]) -> dict[int, str]:
     """Format the bounds of an observation's numbers as texts, such as "-1 .. 1".
 
     Args:

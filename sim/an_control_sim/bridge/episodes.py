@@ -28,7 +28,7 @@ class EpisodeResult:
     """The result of one finished episode.
 
     Attributes:
-        return_: The sum of the rewards in the order of the steps.
+        return_: The sum of the rewards, added in the order of the steps.
         steps: The number of steps.
         shuffles: How often sensor signals were permuted among the channels.
         distance_m: The distance that the robot covered in metres; None if the environment reports
@@ -151,7 +151,7 @@ def _run_episode(
     stop = disturber.draw_robot_stop(bridge.robot.simulation.step_s)
     bridge.robot.vary_robot(disturber.settings)
     timeouts, unmatched = bridge.timeouts, bridge.exchange.unmatched
-    bridge.reset(derive_episode_seed(seed, episode), episode)
+    bridge.start_episode(derive_episode_seed(seed, episode), episode)
     robot, report = bridge.robot, progress or (lambda progress: None)
     bridge.latency_s.clear()
     begin_s, return_, steps = time.monotonic(), 0.0, 0
@@ -234,10 +234,11 @@ class RunSummary:
         return sum(one.unmatched for one in self.episodes)
 
     @property
-    def walked_distances_m(self) -> list[float]:
-        """For each episode with an e-stop, the distance in metres that the robot covered after it.
+    def walked_distances_after_estop_m(self) -> list[float]:
+        """The distances in metres that the robot covered after the e-stops of the episodes.
 
-        Episodes in which the robot had fallen before the e-stop ended are left out.
+        Episodes without an e-stop are left out, and those in which the robot had fallen before the
+        e-stop ended.
         """
         return [one.walked_m for one in self.episodes if one.walked_m is not None]
 
@@ -274,7 +275,7 @@ class RunSummary:
         lines.append(f"speed     {self.steps_per_s:.0f} steps/s")
         if self.policy is not None:
             lines += self.policy.format_lines()
-        if walked := self.walked_distances_m:
+        if walked := self.walked_distances_after_estop_m:
             lines.append(f"stops     {describe_walked_distances(walked, self.walk_m)}")
         if self.timeout_count:
             lines.append(f"timeouts  {self.timeout_count} steps under the safe command")
@@ -286,7 +287,10 @@ class RunSummary:
         return lines
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the summary as a dict for JSON, without task, model and seed."""
+        """Return the summary as a dict that JSON can represent.
+
+        The task, the model and the seed of the run are not known here, so the caller adds them.
+        """
         return {
             "episodes": [
                 {

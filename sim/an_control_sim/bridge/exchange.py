@@ -15,10 +15,11 @@ from collections.abc import Callable, Sequence
 ATTEMPTS = 3
 """How often a step is published within the timeout if commands have stamps."""
 PATIENCE = 10.0
-"""`discard_late_commands` waits this many times as long as the episode's slowest command took."""
+"""`wait_and_count_late_commands` waits this many times as long as the episode's slowest command
+took."""
 MIN_LISTEN_S, GLANCE_S = 0.1, 1e-4
-"""Minimum seconds that `discard_late_commands` waits, and the seconds that are given to process
-messages which have already arrived."""
+"""Minimum seconds that `wait_and_count_late_commands` waits, and the seconds that are given to
+process messages which have already arrived."""
 
 
 class Exchange:
@@ -31,11 +32,12 @@ class Exchange:
         topics: The names of the command topics.
         stamped: For each command topic, whether its messages have a time stamp.
         publish: Publishes the readings of the current step.
-        spin: Processes incoming messages. It gets a time of `clock` in seconds, at which it must
-            return; it may return earlier. It returns False if that time has passed.
-        timeout_s: The maximum seconds that a step waits for its command. If the command has no
-            stamp, the next step waits as long once more before it begins.
-        report: Called with warnings for the user.
+        spin: Processes incoming messages. Its argument is the time of `clock` in seconds by which
+            it must return; it may return earlier. It returns False if that time has passed already.
+        timeout_s: The maximum seconds that a step waits for its command. A late command without a
+            stamp would be mistaken for that of the next step; therefore the next step first waits
+            for it, again at most this long.
+        report: Called with the text of each warning for the user.
         clock: Returns the time in seconds.
     """
 
@@ -62,15 +64,18 @@ class Exchange:
         """Number of commands without a stamp that no step asked for, or that never arrived, since
         the start. After each of them, steps may have used the command of another step."""
 
-    def request_command(self, stamp_ns: int, is_complete: Callable[[], bool]) -> float | None:
-        """Publish a step's readings and wait for the command that answers them.
+    def publish_readings_and_measure_latency_s(
+        self, stamp_ns: int, is_complete: Callable[[], bool]
+    ) -> float | None:
+        """Publish a step's readings and return the latency of the command that answers them.
 
         Args:
             stamp_ns: The stamp of the step's readings.
             is_complete: Returns whether all messages of the command have arrived.
 
         Returns:
-            The seconds until the command was complete, or None after the timeout.
+            The seconds from publishing the readings to receiving the last message of the command,
+            or None after the timeout.
         """
         self._wait_for_missing_commands()
         self._stamp_ns, self._open = stamp_ns, True
@@ -88,10 +93,10 @@ class Exchange:
         self._open, self._longest_s = False, self._timeout_s
         return None
 
-    def is_answer(self, topic_index: int, stamp_ns: int | None) -> bool:
-        """Return whether a command message that has just arrived answers the current step.
+    def count_message_and_check_if_answer(self, topic_index: int, stamp_ns: int | None) -> bool:
+        """Count a command message that has just arrived, and return whether it answers this step.
 
-        Call this once for every command message, because the messages are counted.
+        Call this once for every command message.
 
         Args:
             topic_index: The index of the command topic on which the message arrived.
@@ -112,17 +117,21 @@ class Exchange:
         )
         return False
 
-    def prepare_next_episode(self) -> None:
-        """Prepare for the next episode: wait for commands that earlier steps still lack."""
+    def wait_for_commands_of_previous_episode(self) -> None:
+        """Wait for commands that steps of the previous episode asked for and did not get.
+
+        Call this before a new episode begins. That episode also gets a warning of its own, and its
+        own measurement of the slowest command.
+        """
         self._wait_for_missing_commands()
         self._longest_s, self._reported = 0.0, False
 
-    def discard_late_commands(self) -> None:
+    def wait_and_count_late_commands(self) -> None:
         """Wait a short time after an episode's final step, and count commands that still arrive.
 
-        A command without a stamp that arrives then shows that each command may have been applied
-        one step too late. Such commands are counted as unmatched. If all command topics have
-        stamps, this does not wait for them, because stamps rule out such a shift.
+        A command without a stamp that arrives then is counted as unmatched, because it shows that
+        each command of the episode may have been applied one step too late. Stamps rule that out,
+        so this does not wait if the commands of all topics have them.
         """
         self._wait_for_missing_commands()
         if not all(self._stamped):
@@ -161,19 +170,19 @@ class Exchange:
             if awaited and not self._stamped[topic]
         ]
 
-    def _count_unmatched_command(self, event: str) -> None:
+    def _count_unmatched_command(self, event_text: str) -> None:
         """Count a command without a stamp that no step asked for, or that never arrived.
 
-        After it, steps may be answered by the command of another step. Therefore the first such
-        event of an episode is reported to the user.
+        From then on, steps may be answered by the commands of other steps. Therefore the user is
+        told of the first such event of each episode.
 
         Args:
-            event: What happened, in words.
+            event_text: What happened, in words.
         """
         self.unmatched += 1
         if not self._reported:
             self._reported = True
             self._report(
-                f"{event}: steps of this episode may have used the command of another step (let the"
-                " policy answer each step once, or use a command type with a stamp)"
+                f"{event_text}: steps of this episode may have used the command of another step"
+                " (let the policy answer each step once, or use a command type with a stamp)"
             )

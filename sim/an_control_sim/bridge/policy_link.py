@@ -88,7 +88,7 @@ class PolicyLink:
         return self._client is not None
 
     @property
-    def name(self) -> str:
+    def policy_name(self) -> str:
         """The policy node's full name, or the text "a policy" if it is not known."""
         return self._service.removesuffix("/reset_state") or "a policy"
 
@@ -104,13 +104,13 @@ class PolicyLink:
             BridgeError: The policy did not connect in time.
         """
         until_s = time.monotonic() + self._timeout_s
-        self._node.get_logger().info(f"waiting for {self.name}, up to {self._timeout_s:g} s")
+        self._node.get_logger().info(f"waiting for {self.policy_name}, up to {self._timeout_s:g} s")
         self.reset_policy()
         while not self._is_connected(sensor_topics, shadow=shadow):
             if not self._spin(until_s):
                 raise BridgeError(
-                    f"{self.name} did not connect within {self._timeout_s:g} s: it must publish "
-                    f"{', '.join(self._command_topics)} and subscribe to one of "
+                    f"{self.policy_name} did not connect within {self._timeout_s:g} s: it must"
+                    f" publish {', '.join(self._command_topics)} and subscribe to one of "
                     f"{', '.join(sorted(sensor_topics))}"
                 )
 
@@ -126,7 +126,7 @@ class PolicyLink:
             BridgeError: There is no such subscription.
         """
         if self.is_policy_name_known:
-            read, who = topic in self._find_subscribed_topics(), self.name
+            read, who = topic in self._find_topics_subscribed_by_policy(), self.policy_name
         else:
             until_s, who = time.monotonic() + self._timeout_s, "nobody"
             while not self._node.count_subscribers(topic) and self._spin(until_s):
@@ -151,7 +151,7 @@ class PolicyLink:
         until_s, answer = time.monotonic() + self._timeout_s, "there is no such service"
         while self._client is not None:
             if self._client.service_is_ready():
-                answer = self._call_reset_state(until_s)
+                answer = self._call_reset_state_and_get_failure(until_s)
                 if not answer:
                     return
             again_s = min(until_s, time.monotonic() + RETRY_S)
@@ -172,24 +172,24 @@ class PolicyLink:
         while not (self._estops and all(one.service_is_ready() for one in self._estops.values())):
             if not self._spin(until_s):
                 raise BridgeError(
-                    f"{self.name} did not offer its e-stop within {self._timeout_s:g} s"
+                    f"{self.policy_name} did not offer its e-stop within {self._timeout_s:g} s"
                 )
 
-    def set_estop(self, latch: bool, *, wait: bool) -> None:
-        """Set or clear the policy's e-stop.
+    def set_estop(self, latch: bool, *, wait_for_answer: bool) -> None:
+        """Request that the policy node set or clear its e-stop.
 
         Args:
             latch: True to set the e-stop, False to clear it.
-            wait: Whether to wait until the policy node has answered the request.
+            wait_for_answer: Whether to wait until the policy node has answered the request.
 
         Raises:
             BridgeError: The answer did not arrive in time.
         """
         future = self.request_estop(latch)
         until_s = time.monotonic() + self._timeout_s
-        while wait and not future.done():
+        while wait_for_answer and not future.done():
             if not self._spin(until_s):
-                raise BridgeError(f"{self.name} does not answer the e-stop")
+                raise BridgeError(f"{self.policy_name} does not answer the e-stop")
 
     def request_estop(self, latch: bool) -> Future[Any]:
         """Call the service that sets or clears the e-stop, and return the Future of the answer.
@@ -200,8 +200,8 @@ class PolicyLink:
         answer: Future[Any] = self._estops[latch].call_async(Trigger.Request())
         return answer
 
-    def _call_reset_state(self, until_s: float) -> str:
-        """Call reset_state once; return "" after success, else the reason of the failure.
+    def _call_reset_state_and_get_failure(self, until_s: float) -> str:
+        """Call the policy's service reset_state once, and return why it failed; "" if it succeeded.
 
         Args:
             until_s: The time of `time.monotonic()`, in seconds, at which to stop waiting for the
@@ -218,19 +218,19 @@ class PolicyLink:
         return "" if response.success else f"it replied {response.message!r}"
 
     def _is_connected(self, sensor_topics: Collection[str], *, shadow: bool) -> bool:
-        """Return whether the policy publishes commands and gets readings.
+        """Return whether the policy publishes commands and gets readings, as far as ROS knows.
 
-        If the name of the policy node is known, its list of subscriptions must also have been the
-        same for `SETTLE_S` seconds, because the ROS graph learns of a node's subscriptions one by
-        one. The sensor topics need only one subscriber of any name, because a scrambler may read
-        them in place of the policy.
+        If the name of the policy node is known, its list of subscriptions must also have stayed
+        unchanged for `SETTLE_S` seconds: ROS discovers a node's subscriptions one by one. For the
+        readings a subscriber of any name is enough, because a scrambler may read them in place of
+        the policy.
 
         Args:
-            sensor_topics: The topics of the readings.
-            shadow: Whether a node in shadow mode is accepted, which subscribes to the command topic
-                instead of publishing on it.
+            sensor_topics: The topics of the readings; one of them must have a subscriber.
+            shadow: Whether a node in shadow mode is accepted. Such a node subscribes to the command
+                topic instead of publishing on it.
         """
-        topics = self._find_subscribed_topics()
+        topics = self._find_topics_subscribed_by_policy()
         ready = all(
             self._node.count_publishers(topic) or (shadow and topic in topics)
             for topic in self._command_topics
@@ -245,11 +245,11 @@ class PolicyLink:
             self._seen, self._settled_s = topics, time.monotonic() + SETTLE_S
         return time.monotonic() >= self._settled_s
 
-    def _find_subscribed_topics(self) -> set[str]:
+    def _find_topics_subscribed_by_policy(self) -> set[str]:
         """Return the topics that the policy subscribes to, as far as the ROS graph knows them."""
         if self._client is None:
             return set()
-        namespace, _, name = self.name.rpartition("/")
+        namespace, _, name = self.policy_name.rpartition("/")
         try:
             known = self._node.get_subscriber_names_and_types_by_node(name, namespace or "/")
         except NodeNameNonExistentError:
@@ -283,7 +283,7 @@ def describe_other_publishers(node: Node, topics: Collection[str]) -> str:
     )
 
 
-def wait_until_no_other_simulator(node: Node, stopped: Callable[[], bool]) -> None:
+def wait_until_no_other_simulator(node: Node, is_stopped: Callable[[], bool]) -> None:
     """Wait until no other simulator publishes /clock.
 
     Call it before a policy node is started, because that node would get the readings of the other
@@ -291,13 +291,13 @@ def wait_until_no_other_simulator(node: Node, stopped: Callable[[], bool]) -> No
 
     Args:
         node: A node that publishes nothing yet.
-        stopped: Returns whether the user has stopped the program, which ends the wait.
+        is_stopped: Returns whether the user has stopped the program, which ends the wait.
 
     Raises:
         BridgeError: The other simulator is still there after `ALONE_S` seconds.
     """
     begin_s, said = time.monotonic(), False
-    while not stopped():
+    while not is_stopped():
         rivals, waited_s = describe_other_publishers(node, ["/clock"]), time.monotonic() - begin_s
         if rivals and waited_s > ALONE_S:
             raise BridgeError(rivals)
@@ -347,7 +347,7 @@ class PolicyDiagnostics:
         ]
 
     def as_dict(self) -> dict[str, float]:
-        """Return the attributes as a dict, by name."""
+        """Return a dict of the attributes and their values."""
         return asdict(self)
 
 

@@ -24,7 +24,7 @@ fit."""
 
 
 class SensorTopic:
-    """A topic on which a simulation publishes readings, with a message object filled each step.
+    """A topic on which a simulation publishes readings; its message object is filled at each step.
 
     Args:
         config: The topic's entry in the simulation YAML.
@@ -47,7 +47,7 @@ class SensorTopic:
         self._writers: list[tuple[Callable[[Any, Mapping[str, Any]], Any], Writer]] = []
         self._expressions: list[tuple[str, Expression]] = []
         for path, value in config.fields.items():
-            self._write_or_prepare_field(path, value)
+            self._write_constant_or_add_field_writer(path, value)
 
     def fill_message(self, observation: Any, sensors: Mapping[str, Any], stamp_ns: int) -> Any:
         """Write a step's values and stamp into the message object of this topic, and return it.
@@ -63,7 +63,7 @@ class SensorTopic:
             write(get(observation, sensors))
         return self.message
 
-    def check_expressions(self, observation: Any, sensors: Mapping[str, Any]) -> None:
+    def check_expressions_fit_fields(self, observation: Any, sensors: Mapping[str, Any]) -> None:
         """Check that every expression in the YAML file, such as observation[0:4], fits its field.
 
         The message object is filled as a test.
@@ -78,16 +78,16 @@ class SensorTopic:
         shape = np.shape(observation)
         for (path, expression), (get, write) in zip(self._expressions, self._writers, strict=True):
             try:
-                expression.check_slice(observation, sensors)
+                expression.check_slice_is_within_array(observation, sensors)
                 write(get(observation, sensors))
             except KeyError:
                 known = ", ".join(sorted(sensors)) or "(the environment offers none)"
-                raise self._make_field_error(
+                raise self._make_value_misfit_error(
                     path, expression, f"sensors.NAME with NAME of {known}"
                 ) from None
             except (IndexError, TypeError, ValueError, OverflowError) as error:
                 allowed = f"what the field takes from an observation of shape {shape} ({error})"
-                raise self._make_field_error(path, expression, allowed) from None
+                raise self._make_value_misfit_error(path, expression, allowed) from None
         self._check_joint_name_count()
 
     def _check_joint_name_count(self) -> None:
@@ -105,47 +105,52 @@ class SensorTopic:
             count = len(getattr(self.message, path))
             if names and count and names != count:
                 allowed = f"{names} numbers, one for each name, not {count}"
-                raise self._make_field_error(path, self._config.fields[path], allowed)
+                raise self._make_value_misfit_error(path, self._config.fields[path], allowed)
 
-    def _write_or_prepare_field(self, path: str, value: Any) -> None:
-        """Write a constant value into a message field, or prepare to fill it from an expression.
+    def _write_constant_or_add_field_writer(self, path: str, value: Any) -> None:
+        """Write a constant into a message field, or add a function that writes it at each step.
+
+        The function is added if the value is an expression such as observation[0].
 
         Args:
             path: The path of the field in the message, such as "pose.position.x".
-            value: A constant, or an expression such as observation[0], which is evaluated each
-                step.
+            value: The constant or the expression that the YAML file has for the field.
 
         Raises:
             WiringError: The value does not fit the field.
         """
-        parent, name, kind = self._find_field(path, value)
+        parent, name, kind = self._find_parent_name_and_type_of_field(path, value)
         expression = isinstance(value, Expression)
         if self._picture and path == "data" and expression:
             write: Writer | None = lambda pixels: fill_image(parent, pixels)  # noqa: E731
         else:
             write = _make_field_writer(parent, name, kind)
         if write is None:
-            raise self._make_field_error(
+            raise self._make_value_misfit_error(
                 path, value, f"a field of numbers or text, not of {kind.base}"
             )
         if expression and kind.base == "string":
-            raise self._make_field_error(path, value, f"a value of type {_format_type(kind)}")
+            raise self._make_value_misfit_error(
+                path, value, f"a value of type {_format_message_field_type(kind)}"
+            )
         if expression:
             self._expressions.append((path, value))
             self._writers.append((value.make_getter(), write))
             return
-        if not _does_literal_fit_field(value, parent, name, kind):
-            raise self._make_field_error(
-                path, value, f"an expression, or a value of type {_format_type(kind)}"
+        if not _does_constant_fit_field(value, parent, name, kind):
+            raise self._make_value_misfit_error(
+                path, value, f"an expression, or a value of type {_format_message_field_type(kind)}"
             )
         try:
             write(value)
         except (ValueError, TypeError, OverflowError) as error:
-            raise self._make_field_error(
-                path, value, f"a value of type {_format_type(kind)} ({error})"
+            raise self._make_value_misfit_error(
+                path, value, f"a value of type {_format_message_field_type(kind)} ({error})"
             ) from None
 
-    def _find_field(self, path: str, value: Any) -> tuple[Any, str, FieldType]:
+    def _find_parent_name_and_type_of_field(
+        self, path: str, value: Any
+    ) -> tuple[Any, str, FieldType]:
         """Return the nested message object that contains a field, the field's name and its type.
 
         Args:
@@ -163,20 +168,20 @@ class SensorTopic:
             )
             if name not in types:
                 known = ", ".join(types) or "(none)"
-                raise self._make_field_error(
+                raise self._make_value_misfit_error(
                     path, value, f"a field of {type(parent).__name__}: {known}"
                 )
             if name is not last:
                 parent = getattr(parent, name)
         return parent, last, types[last]
 
-    def _make_field_error(self, path: str, value: Any, allowed: str) -> WiringError:
-        """Make the error for a value in the YAML file that does not fit its field.
+    def _make_value_misfit_error(self, path: str, value: Any, allowed: str) -> WiringError:
+        """Return the error for a value in the YAML file that does not fit its message field.
 
         Args:
             path: The path of the field in the message.
             value: The value in the YAML file.
-            allowed: What is allowed, in words.
+            allowed: What is allowed instead, in words.
         """
         file, key = self._where
         return WiringError(file, f"{key}.{path}", getattr(value, "text", value), allowed)
@@ -201,7 +206,7 @@ def _make_field_writer(parent: Any, name: str, kind: FieldType) -> Writer | None
         return lambda values: setattr(parent, name, [cast(value) for value in values])
     if cast is not None:
         return lambda value: setattr(parent, name, cast(value))
-    vector = None if kind.array else _find_vector_fields(parent, name)
+    vector = None if kind.array else _list_field_names_if_vector(parent, name)
     return _make_vector_writer(getattr(parent, name), vector) if vector else None
 
 
@@ -230,7 +235,7 @@ def _make_array_writer(parent: Any, name: str, type_code: str, length: int | Non
     return write_array if length is None else write_array_of_fixed_length
 
 
-def _find_vector_fields(parent: Any, name: str) -> tuple[str, ...] | None:
+def _list_field_names_if_vector(parent: Any, name: str) -> tuple[str, ...] | None:
     """Return the field names of a nested message that has only doubles (Vector3, Point), else None.
 
     Args:
@@ -260,11 +265,11 @@ def _make_vector_writer(inner: Any, names: tuple[str, ...]) -> Writer:
     return write_vector
 
 
-def _does_literal_fit_field(value: Any, parent: Any, name: str, kind: FieldType) -> bool:
+def _does_constant_fit_field(value: Any, parent: Any, name: str, kind: FieldType) -> bool:
     """Return whether a constant value in the YAML file fits the type of its message field.
 
-    A list fits an array or a vector, a single value fits any other field. The values must be
-    booleans, texts or numbers, as the field has them.
+    A list fits an array or a vector, a single value fits any other field. Each value must be a
+    boolean, a text or a number, whichever the field holds.
 
     Args:
         value: The value in the YAML file.
@@ -272,7 +277,7 @@ def _does_literal_fit_field(value: Any, parent: Any, name: str, kind: FieldType)
         name: The name of the field.
         kind: The type of the field.
     """
-    several = kind.array or _find_vector_fields(parent, name) is not None
+    several = kind.array or _list_field_names_if_vector(parent, name) is not None
     if isinstance(value, list) != several:
         return False
     members = value if isinstance(value, list) else [value]
@@ -284,7 +289,7 @@ def _does_literal_fit_field(value: Any, parent: Any, name: str, kind: FieldType)
     )
 
 
-def _format_type(kind: FieldType) -> str:
+def _format_message_field_type(kind: FieldType) -> str:
     """Format a field's type as text, such as "double[36]"."""
     return f"{kind.base}[{kind.size or ''}]" if kind.array else kind.base
 

@@ -60,7 +60,9 @@ class Recorder:
         self.pictures = 0
         """Number of recorded pictures."""
         for waiting, topic in zip(self._waiting, topics, strict=True):
-            node.create_subscription(Image, topic, partial(self._store_picture, waiting), RELIABLE)
+            node.create_subscription(
+                Image, topic, partial(self._store_picture_and_record_if_complete, waiting), RELIABLE
+            )
 
     def __enter__(self) -> Recorder:
         return self
@@ -109,22 +111,25 @@ class Recorder:
         )
         return captioned
 
-    def _store_picture(self, waiting: dict[int, np.ndarray], message: Image) -> None:
-        """Store a picture until all topics have sent one of its stamp, then record these together.
+    def _store_picture_and_record_if_complete(
+        self, waiting_by_stamp_ns: dict[int, np.ndarray], message: Image
+    ) -> None:
+        """Store a topic's picture until all topics have sent one with its stamp; then record these.
 
-        They are shown side by side.
+        They are recorded side by side as one picture, and are no longer stored.
 
         Args:
-            waiting: The stored pictures of this topic by stamp in ns, to which this one is added.
-            message: The picture.
+            waiting_by_stamp_ns: The stored pictures of this topic, by their stamp in nanoseconds.
+                The new picture is added to them.
+            message: The new picture.
         """
         stamp_ns = message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
         channels = 1 if message.encoding == "mono8" else 3
         shape = (message.height, message.width, channels)
         pixels = np.frombuffer(message.data, np.uint8).reshape(shape)
-        waiting[stamp_ns] = np.broadcast_to(pixels, (*shape[:2], 3))[..., ::-1]
-        while len(waiting) > MAX_WAITING:
-            del waiting[min(waiting)]
+        waiting_by_stamp_ns[stamp_ns] = np.broadcast_to(pixels, (*shape[:2], 3))[..., ::-1]
+        while len(waiting_by_stamp_ns) > MAX_WAITING:
+            del waiting_by_stamp_ns[min(waiting_by_stamp_ns)]
         if all(stamp_ns in one for one in self._waiting):
             pictures = [one.pop(stamp_ns) for one in self._waiting]
             height = max(len(picture) for picture in pictures)
@@ -134,7 +139,7 @@ class Recorder:
             self.pictures += 1
 
     def _record_picture(self, picture: np.ndarray, now_s: float) -> None:
-        """Add a picture to the sheet (.png) or the video (.mp4) that is recorded.
+        """Add a picture to the recorded file: to the sheet of a .png, else to the video.
 
         Args:
             picture: The picture (H, W, 3).

@@ -45,13 +45,13 @@ def derive_wiring_for_disturbed_simulation(wiring: Wiring, simulation: str | Pat
 
 
 def list_wildcard_matches(table: ChannelTable) -> dict[str, list[str]]:
-    """Return the ids of the channels that each wildcard entry of a wiring has matched so far.
+    """Return which channels each entry of a wiring with a `*` in its id has matched so far.
 
     Args:
         table: The channel table of the wiring, after it has received messages.
 
     Returns:
-        For the id of each entry that contains a `*`, the ids of the channels that it has matched.
+        A mapping from the id of each such entry to the ids of the channels that it has matched.
     """
     found: dict[str, list[str]] = {one.id: [] for one in table.wiring.channels if "*" in one.id}
     for id_, config in table.configs.items():
@@ -80,11 +80,12 @@ class MessageTap(Protocol):
     def is_message_dropped(self) -> bool:
         """Whether the disturbance drops the message of this step, so that it is not published."""
 
-    def reset(self, episode: int) -> None:
-        """Start an episode.
+    def start_episode(self, episode: int) -> None:
+        """Start an episode of the disturbance.
 
         Args:
-            episode: The index of the episode, which determines the disturbance.
+            episode: The index of the episode. The disturbance depends on it, for example how
+                signals are permuted.
         """
 
     def store_message(self, topic: str, message: Any) -> None:

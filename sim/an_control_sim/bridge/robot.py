@@ -23,9 +23,9 @@ from an_control_sim.gym.varied_robot import check_robot_settings, vary_robot
 class SimulatedRobot:
     """A simulated robot: an environment with the messages that it sends and receives.
 
-    Call `reset` before the first step. The constructor makes the environment twice, first only to
-    check it. Physics engines keep state over a reset, and an episode must be the same here as in an
-    evaluation, which makes a new environment.
+    Call `reset` before the first step. The constructor makes an environment, checks it by a reset,
+    closes it and makes a new one. An episode must be the same here as in an evaluation, which uses
+    a new environment, and physics engines keep some of their state over a reset.
 
     Args:
         simulation: The content of the simulation YAML: environment, topics and commands.
@@ -66,7 +66,7 @@ class SimulatedRobot:
                 check_robot_settings(self._environment, disturbance)
             self.reset(0)
             for sensor_topic in self.sensor_topics:
-                sensor_topic.check_expressions(self._observation, self._sensors())
+                sensor_topic.check_expressions_fit_fields(self._observation, self._sensors())
         finally:
             self.close()
         self._make_environment(camera)
@@ -165,19 +165,23 @@ def _make_environment(simulation: Simulation, camera: bool) -> gymnasium.Env[Any
         raise WiringError(simulation.file, "environment", simulation.environment, allowed) from None
 
 
-def _import_message_class_of_topic(resolve: Resolver, name: str, file: str, key: str) -> Any:
+def _import_message_class_of_topic(
+    resolve: Resolver, type_name: str, yaml_file: str, yaml_key: str
+) -> Any:
     """Return the class of a message type that a YAML file names.
 
     Args:
         resolve: A function that returns the class by the name of the type.
-        name: The name of the message type.
-        file: The path of the YAML file, for errors.
-        key: The key of the topic in that file, for errors.
+        type_name: The name of the message type.
+        yaml_file: The path of the YAML file, for errors.
+        yaml_key: The key of the topic in that file, for errors.
 
     Raises:
         WiringError: The type is not known.
     """
     try:
-        return resolve(name)
+        return resolve(type_name)
     except LookupError as error:
-        raise WiringError(file, f"{key}.type", name, f"a message type ({error})") from None
+        raise WiringError(
+            yaml_file, f"{yaml_key}.type", type_name, f"a message type ({error})"
+        ) from None

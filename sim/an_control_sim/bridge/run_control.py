@@ -45,8 +45,8 @@ class RunControl:
         create_deferred_service(node, Trigger, "~/step", self._on_step)
         create_deferred_service(node, Trigger, "~/reset", self._on_reset)
 
-    def spin(self, until_s: float) -> bool:
-        """Process ROS messages that have arrived, or wait for a short time until some arrive.
+    def spin_if_time_is_left(self, until_s: float) -> bool:
+        """Process ROS messages that have arrived; if there are none, wait a short time for some.
 
         Args:
             until_s: The time of `time.monotonic()` in seconds at which to stop waiting.
@@ -86,7 +86,7 @@ class RunControl:
         self._running = False
         self._answer_pause_requests()
 
-    def wait_while_paused(self) -> bool:
+    def wait_while_paused_and_return_whether_waited(self) -> bool:
         """Wait, if the run is paused, until a client resumes it or requests a step.
 
         Returns:
@@ -95,7 +95,7 @@ class RunControl:
         waited = False
         while self._paused and not self._steps:
             waited = True
-            self.spin(np.inf)
+            self.spin_if_time_is_left(np.inf)
         self._stepping = True
         return waited
 

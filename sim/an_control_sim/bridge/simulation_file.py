@@ -83,7 +83,7 @@ class Expression:
             return lambda observation, sensors: sensors[sensor]
         return lambda observation, sensors: sensors[sensor][part]
 
-    def check_slice(self, observation: Any, sensors: Mapping[str, Any]) -> None:
+    def check_slice_is_within_array(self, observation: Any, sensors: Mapping[str, Any]) -> None:
         """Check that the slice of this expression, if it has one, lies within its array.
 
         Python itself does not check that, and returns fewer values.
@@ -104,7 +104,7 @@ class Expression:
 
 
 def parse_expression(text: str) -> Expression | None:
-    """Return the expression in `text`, or None for a plain string.
+    """Parse a text such as "observation[0:4]" of the simulation YAML; return None for plain text.
 
     >>> parse_expression("observation[0:4]").part
     slice(0, 4, None)
@@ -192,7 +192,7 @@ class SimulatedMessageConfig:
 
 @dataclass(frozen=True)
 class CameraConfig:
-    """The entry of the camera, whose pictures the environment renders, in the simulation YAML.
+    """The simulation YAML's entry of the camera, whose pictures the environment renders.
 
     Attributes:
         topic: The image topic.

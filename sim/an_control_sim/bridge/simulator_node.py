@@ -55,8 +55,8 @@ class SimulatorSettings:
         episodes: The number of episodes; 0 runs until stopped.
         seed: The seed of everything random.
         realtime: Whether to step by the clock instead of waiting for each command.
-        policy: The name of the policy node; "" if any node may send commands, and no service of a
-            policy node is called.
+        policy: The name of the policy node. If it is "", any node may send commands, and no service
+            of a policy node is called.
         command_timeout_s: Seconds without a command after which the safe command is applied; 0
             stands for 1 second in lockstep, and for five steps in real time.
         start_timeout_s: Seconds to wait for the policy node.
@@ -268,7 +268,7 @@ IMAGE = "sensor_msgs/msg/Image"
 def check_wiring_fits_simulation(
     simulation: Simulation, wiring: Wiring, *, lockstep: bool, camera_hz: float = 0.0
 ) -> None:
-    """Check that a wiring and a simulation have the same topics, types, commands and rate.
+    """Check that wiring and simulation fit each other: topics, message types, commands and rate.
 
     Args:
         simulation: The content of the simulation YAML: environment, topics and commands.
@@ -296,7 +296,7 @@ def check_wiring_fits_simulation(
     if abs(wiring.rate_hz * simulation.step_s - 1.0) > RATE_TOLERANCE:
         allowed = f"{1.0 / simulation.step_s:g}, one tick a step of {simulation.file}"
         raise WiringError(file, "rate_hz", wiring.rate_hz, allowed)
-    types = _list_published_types(simulation, camera_hz)
+    types = _map_published_topics_to_message_types(simulation, camera_hz)
     for source in wiring.sources:
         key, type_ = f"sources.{source.name}", types.get(source.topic, source.type)
         if type_ != source.type:
@@ -347,11 +347,15 @@ def find_unpublished_sources(simulation: Simulation, wiring: Wiring) -> list[Sou
     The topic of the camera counts as not published, because its pictures are optional.
     """
     return [
-        one for one in wiring.sources if one.topic not in _list_published_types(simulation, 0.0)
+        one
+        for one in wiring.sources
+        if one.topic not in _map_published_topics_to_message_types(simulation, 0.0)
     ]
 
 
-def _list_published_types(simulation: Simulation, camera_hz: float) -> dict[str, str]:
+def _map_published_topics_to_message_types(
+    simulation: Simulation, camera_hz: float
+) -> dict[str, str]:
     """Return the message type of each topic that the simulation publishes, by the topic's name.
 
     Args:

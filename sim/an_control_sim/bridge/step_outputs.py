@@ -86,7 +86,7 @@ class StepOutputs:
 
 
 def compute_steps_per_picture(rate_hz: float, step_s: float) -> int:
-    """Return the number of steps from one picture to the next that gives about a wanted rate.
+    """Return every how many steps a picture is due, so that pictures come at about a wanted rate.
 
     The number is at least 1.
 

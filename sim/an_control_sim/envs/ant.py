@@ -46,8 +46,8 @@ class AntState:
         orientation: The orientation of the torso, a quaternion (x, y, z, w).
         velocity: The velocity (x, y, z) of the torso.
         angular_velocity: The angular velocity (x, y, z) of the torso.
-        centre: The mean (x, y) of the positions of all parts of the robot and of the floor, which
-            counts as one part.
+        centre: The mean (x, y) of the positions of all parts of the robot and of the floor. The
+            floor, at (0, 0), is counted as one more part.
     """
 
     joint_position: list[float]  # rad
@@ -70,7 +70,7 @@ class AntWorld:
         self.rebuild(np.zeros(len(JOINTS)))
 
     def rebuild(self, joint_position: np.ndarray) -> None:
-        """Replace the world by a new one with the floor and the ant, whose joints do not move.
+        """Replace the world by a new one with the floor and an ant whose joints are at rest.
 
         Args:
             joint_position: The angles of the joints (8,) in rad.
@@ -111,7 +111,7 @@ class AntWorld:
         for joint, angle in zip(self._joints, joint_position, strict=True):
             pybullet.resetJointState(self._ant, joint, float(angle), 0.0, physicsClientId=client)
 
-    def hang(self) -> None:
+    def hang_in_air(self) -> None:
         """Fix the torso in the air, so that the legs hang freely."""
         self._place_torso((0.0, 0.0, HANGING_M), (0.0, 0.0, 0.0, 1.0))
         pybullet.createConstraint(
@@ -129,24 +129,25 @@ class AntWorld:
         position: tuple[float, float, float],
         orientation: tuple[float, float, float, float],
     ) -> None:
-        """Place the torso, which takes the legs along.
+        """Move the torso to a position and an orientation; the legs move along with it.
 
         Args:
-            position: The position in m.
+            position: The position (x, y, z) in m.
             orientation: The orientation, a quaternion (x, y, z, w).
         """
         pybullet.resetBasePositionAndOrientation(
             self._ant, position, orientation, physicsClientId=self._client
         )
 
-    def settle(self, seconds: float, damping: float) -> None:
-        """Simulate without torque, with damped joints that come to rest.
+    def let_joints_settle(self, seconds: float, joint_damping: float) -> None:
+        """Simulate a time without motor torques, in which damping brings the joints to rest.
 
         Args:
-            seconds: The simulated time.
-            damping: The damping of the joints in N m s/rad meanwhile; none afterwards.
+            seconds: The simulated time in seconds.
+            joint_damping: The damping of the joints in N m s/rad during this time; it is 0
+                afterwards.
         """
-        for strength in (damping, 0.0):
+        for strength in (joint_damping, 0.0):
             for link in self._links:
                 pybullet.changeDynamics(
                     self._ant, link, jointDamping=strength, physicsClientId=self._client
@@ -405,7 +406,7 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             reach += np.radians(list(JOINT_LIMITS_DEG.values())).mean(axis=1)
         self._world.rebuild(self.np_random.uniform(*reach))
         if self._pose != "standing":
-            self._rest_in_pose()
+            self._place_in_pose_and_let_legs_rest()
         self._start = self._world.read_state().position
         self._down = start == "rest"
         if self._down:
@@ -414,7 +415,7 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._state = state = self._world.read_state()
         self._contact = self._world.read_foot_contact() if self._down else [0.0] * 4
         observation = self._make_observation(state)
-        self._potential = self._compute_potential(state)
+        self._potential = self._compute_reward_potential(state)
         return observation, {"distance_m": 0.0}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
@@ -430,18 +431,24 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._world.advance((TORQUE_NM * np.minimum(np.maximum(wide, -1.0), 1.0)).tolist())
         self._state = state = self._world.read_state()
         observation = self._make_observation(state)
-        reward, fallen = self._compute_reward(state, wide)
+        reward, fallen = self._compute_reward_and_check_fall(state, wide)
         self._contact = self._world.read_foot_contact()
         fallen = fallen and self._pose == "standing"
-        return observation, reward, fallen, False, {"distance_m": self._compute_progress_m(state)}
+        return (
+            observation,
+            reward,
+            fallen,
+            False,
+            {"distance_m": self._compute_progress_since_start_m(state)},
+        )
 
-    def _rest_in_pose(self) -> None:
-        """Place the Ant as its pose says, and let its legs come to rest."""
+    def _place_in_pose_and_let_legs_rest(self) -> None:
+        """Hang the Ant up or turn it on its back, as `pose` says, and let its legs come to rest."""
         if self._pose == "hanging":
-            self._world.hang()
+            self._world.hang_in_air()
         else:
             self._world.turn_on_back()
-        self._world.settle(REST_S, BRAKE_NMS)
+        self._world.let_joints_settle(REST_S, BRAKE_NMS)
 
     def set_physics(self, mass: float, friction: float) -> None:
         """Set the mass of the Ant and the friction of the floor, from the next reset on.
@@ -469,7 +476,9 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             "goal": np.array([self._readings[2], self._readings[1]]),
             "velocity": np.array(self._readings[3:6]),
             "orientation": np.array(state.orientation),
-            "angular_velocity": _rotate_into_frame(state.orientation, state.angular_velocity),
+            "angular_velocity": _rotate_from_world_into_frame(
+                state.orientation, state.angular_velocity
+            ),
             "position": np.subtract(state.position, self._start),
             "joint_position": np.array(state.joint_position),
             "joint_velocity": np.array(state.joint_velocity),
@@ -512,10 +521,13 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._scaled = scaled = np.array(readings) * self._scale + self._offset
         return np.minimum(np.maximum(scaled, -CLIP), CLIP).astype(np.float32)
 
-    def _compute_reward(self, state: AntState, action: np.ndarray) -> tuple[float, bool]:
+    def _compute_reward_and_check_fall(
+        self, state: AntState, action: np.ndarray
+    ) -> tuple[float, bool]:
         """Return the reward of a step, and whether the Ant has fallen.
 
-        The potential of the state is stored, from which the next step's progress is computed.
+        This also stores the state's potential (see `_compute_reward_potential`), from which the
+        progress in the next step is computed.
 
         Args:
             state: The state after the step.
@@ -523,7 +535,7 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         """
         scaled, effort = self._scaled, np.abs(action)
         upright = state.position[2] > FALLEN_BELOW_M and math.isfinite(scaled.dot(scaled))
-        before, self._potential = self._potential, self._compute_potential(state)
+        before, self._potential = self._potential, self._compute_reward_potential(state)
         at_limit = np.count_nonzero(np.abs(scaled[8:24:2]) > 0.99)
         reward = (
             (1.0 if upright else -1.0)
@@ -535,20 +547,20 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._down = self._down and not upright
         return reward, not (upright or self._down)
 
-    def _compute_potential(self, state: AntState) -> float:
+    def _compute_reward_potential(self, state: AntState) -> float:
         """Return the negative distance to the target (m), divided by the step length (s).
 
         The change of this value in a step is the reward for progress.
         """
         return -math.hypot(TARGET_X_M - state.centre[0], state.centre[1]) / STEP_S
 
-    def _compute_progress_m(self, state: AntState) -> float:
+    def _compute_progress_since_start_m(self, state: AntState) -> float:
         """Return by how many metres the torso is closer to the target than at the start."""
         before = math.hypot(TARGET_X_M - self._start[0], self._start[1])
         return before - math.hypot(TARGET_X_M - state.position[0], state.position[1])
 
 
-def _rotate_into_frame(
+def _rotate_from_world_into_frame(
     orientation: tuple[float, float, float, float], vector: tuple[float, float, float]
 ) -> np.ndarray:
     """Express a vector of the world frame in a frame with another orientation.

@@ -15,13 +15,15 @@ STACK = 4
 
 
 def cut_patches(frames: np.ndarray) -> np.ndarray:
-    """Cut frames into square patches, in the order of `make_patch_ids` (row by row).
+    """Cut frames of different times into square patches, in the order of `make_patch_ids`.
+
+    That order is row by row.
 
     Args:
-        frames: The frames (k, H, W) of different times.
+        frames: The k frames (k, H, W).
 
     Returns:
-        The patches (N, k, 6, 6), each with its k frames.
+        The N patches (N, k, 6, 6): for each place in the picture the cut-outs from all k frames.
     """
     return image.cut_patches(frames, PATCH)
 

@@ -79,7 +79,7 @@ class QuickCarRacing(game.CarRacing):
 
         Args:
             zoom: Pixels per metre.
-            translation: The (x, y) in the picture of the origin of the track's coordinates, in
+            translation: Where the origin of the track's coordinates is in the picture: (x, y) in
                 pixels.
             angle: The rotation of the ground in rad.
         """
@@ -104,7 +104,7 @@ class QuickCarRacing(game.CarRacing):
             gfxdraw.filled_polygon(self.surf, corners, colour)
 
 
-def _list_grass_patches() -> np.ndarray:
+def _compute_corners_of_grass_patches() -> np.ndarray:
     """Return the corners (400, 4, 2) of the lighter squares of the grass, in metres."""
     side = game.GRASS_DIM
     corners = np.array([(side, 0), (0, 0), (0, side), (side, side)])
@@ -112,7 +112,7 @@ def _list_grass_patches() -> np.ndarray:
     return np.array(places)[:, None] + corners
 
 
-_PATCHES = _list_grass_patches()
+_PATCHES = _compute_corners_of_grass_patches()
 _FIELD = [
     (game.PLAYFIELD, game.PLAYFIELD),
     (game.PLAYFIELD, -game.PLAYFIELD),

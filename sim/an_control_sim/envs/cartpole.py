@@ -222,9 +222,10 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
         return self._make_observation(), float(self._reward[0]), bool(self._ended[0]), False, {}
 
     def sensors(self) -> dict[str, list[float]]:
-        """Return "joint_position" (m, rad) and "joint_velocity" (m/s, rad/s).
+        """Return the positions and velocities of the cart and the pole, by name.
 
-        Each is a list of two numbers, for the cart and the pole.
+        "joint_position" is a list of the cart's position in m and the pole's angle in rad, and
+        "joint_velocity" of their velocities in m/s and rad/s.
         """
         position, velocity, angle, spin = self._state[:4, 0].tolist()
         return {"joint_position": [position, angle], "joint_velocity": [velocity, spin]}

@@ -56,9 +56,11 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     """A wheeled base that drives to a goal without touching anything, at 20 steps per second.
 
     The observation is (19,) float32 in the order of `MOBILE_BASE_CHANNELS`. The beams of the laser
-    scanner form sectors, of which each gives its nearest distance, or NaN if all of its beams are
-    lost. The action is (2,) in [-1, 1], times `FORWARD_MPS` and `TURN_RADPS`. The reward is the
-    distance gained towards the goal in m, + 10 at the goal, - 10 for a crash; both end the episode.
+    scanner are grouped into sectors. A sector's reading follows from the smallest distance of its
+    beams; it is NaN if all of them are lost. The action is (2,) in [-1, 1]: the wanted forward
+    speed in units of `FORWARD_MPS`, and the wanted turn rate in units of `TURN_RADPS`. The reward
+    is the distance gained towards the goal in m, + 10 at the goal, - 10 for a crash; both end the
+    episode.
 
     Args:
         lost_beams: The share (0..1) of the beams that give no reading. Which beams these are is
@@ -83,7 +85,7 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         """Start an episode whose arena, start and goal depend only on the seed."""
         super().reset(seed=seed)
         rng = self.np_random
-        self._place, self._goal = self._draw_start_and_goal_positions()
+        self._place, self._goal = self._draw_random_start_and_goal_positions()
         count = int(rng.integers(4, PILLARS + 1))
         self._pillars = rng.uniform(-ARENA_M, ARENA_M, (count, 2))
         room = np.minimum(*(np.hypot(*(self._pillars - p).T) for p in (self._place, self._goal)))
@@ -168,8 +170,8 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
             np.float32,
         )
 
-    def _draw_start_and_goal_positions(self) -> tuple[Values, Values]:
-        """Draw a random start and goal, at least `FAR_M` apart and clear of the walls.
+    def _draw_random_start_and_goal_positions(self) -> tuple[Values, Values]:
+        """Draw a random start and goal that are at least 4 m apart and clear of the walls.
 
         Returns:
             The positions (x, y) of the start and of the goal in metres.

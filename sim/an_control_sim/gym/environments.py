@@ -104,7 +104,7 @@ class HasStepLength(Protocol):
 
 
 class EnvironmentBatch(Protocol):
-    """Compiled physics of B episodes at once, of which each has S numbers of state in a column.
+    """Compiled physics of B episodes at once; each column of the state array is one episode.
 
     `observe` and `advance` are numba functions that are compiled for exactly these contiguous
     arrays. A single environment must run the same functions with B = 1.
@@ -112,7 +112,7 @@ class EnvironmentBatch(Protocol):
     Attributes:
         steps: The maximum number of steps of an episode.
         states: The number S of values in the state of an episode.
-        start: Returns the state (S,) float64 from which `reset(seed=...)` starts, for a seed.
+        start: Returns, for a seed, the state (S,) float64 from which `reset(seed=...)` starts.
         observe: Reads the states (S, B) float64 and writes the observations (N, B) float32.
         advance: Advances the states (S, B) float64 in place by the actions (A, B) float32. It
             writes the rewards (B,) float64, and whether each episode has ended (B,) bool.
@@ -225,7 +225,7 @@ class HasPhysics(Protocol):
 
 @runtime_checkable
 class HasStarts(Protocol):
-    """An environment that can also start otherwise, by `reset(options={"start": NAME})`.
+    """An environment that offers other starts of an episode, by `reset(options={"start": NAME})`.
 
     Attributes:
         starts: The accepted values of NAME: "rest" (the robot has been without torque for 2 s),
@@ -259,18 +259,18 @@ def find_environment_id(task: str) -> str:
 
 
 def open_environment(
-    environment: str, *, limited: bool = False, **arguments: Any
+    environment: str, *, limit_steps: bool = False, **arguments: Any
 ) -> gymnasium.Env[Any, Any]:
-    """Make a gymnasium environment with its own observations and actions.
+    """Make a gymnasium environment, and do not convert its observations and actions.
 
-    Its robot can be changed by `vary_robot`. See `make_environment` for an environment that also
-    converts observations and actions to arrays of numbers.
+    Its robot can be changed by `vary_robot`. See `make_environment` for an environment whose
+    observations and actions are arrays of numbers.
 
     Args:
         environment: A gymnasium id, or ``module:id``; importing the module, which may be in the
             current directory, registers the id.
-        limited: Whether to end episodes after a number of steps if the environment is registered
-            without such a limit.
+        limit_steps: Whether to end episodes after a number of steps if the environment is
+            registered without such a limit.
         **arguments: Passed to `gymnasium.make`.
 
     Raises:
@@ -293,14 +293,14 @@ def open_environment(
         ) from error
     redirect_mujoco_warnings_to_stderr()
     inner = env.unwrapped
-    if limited and (env.spec is None or env.spec.max_episode_steps is None):
+    if limit_steps and (env.spec is None or env.spec.max_episode_steps is None):
         env = _StepLimit(env, environment)
     physics = inner.set_physics if isinstance(inner, HasPhysics) else make_physics_setter(inner)
     return VariedRobot(env, inner.starts if isinstance(inner, HasStarts) else (), physics)
 
 
 def _print_traceback(error: BaseException) -> None:
-    """Write the traceback of an exception to the file or stream for the output of environments."""
+    """Write the traceback of an exception to `OUTPUT`, where all output of environments goes."""
     OUTPUT.write("".join(traceback.format_exception(error)))
 
 
@@ -375,7 +375,7 @@ def make_environment(
         ValueError: The environment cannot be made, its spaces have no numbers to learn from, or the
             units are for another number of readings.
     """
-    reopen = partial(open_environment, environment, limited=True, **arguments)
+    reopen = partial(open_environment, environment, limit_steps=True, **arguments)
     env = reopen()
     try:
         return AdaptedEnvironment(env, environment, units, reopen)
@@ -500,9 +500,9 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
             _print_traceback(error)
 
     def _convert_observation(self, observation: Any) -> np.ndarray:
-        """Convert an observation to a new array of readings (N,), and store its numbers.
+        """Convert an observation to a new array of readings (N,).
 
-        The attribute `numbers` then has the observation in the environment's own units. An
+        The observation in the environment's own units is stored in the attribute `numbers`. An
         observation of image patches is only copied.
         """
         if self.readings is None:
@@ -535,7 +535,7 @@ def has_patch_observations(env: gymnasium.Env[Any, Any]) -> bool:
     return isinstance(space, spaces.Box) and len(space.shape) == 4 and space.dtype == np.uint8
 
 
-def list_choice_sizes(env: gymnasium.Env[Any, Any]) -> tuple[int, ...]:
+def count_action_numbers_by_choice(env: gymnasium.Env[Any, Any]) -> tuple[int, ...]:
     """Return for each choice of an environment's action how many of the action's numbers it has.
 
     A choice among k options has k numbers, of which the largest wins; a bit has one number. The
@@ -588,9 +588,13 @@ def describe_task(env: gymnasium.Env[Any, Any], name: str, environment: str) -> 
     if adapted.readings is not None:
         channels = adapted.readings.ids
     if isinstance(inner, HasChannels) and _is_name_list(inner.channels):
-        channels = _check_names("channels", inner.channels, len(channels), environment)
+        channels = _check_names_and_return_them(
+            "channels", inner.channels, len(channels), environment
+        )
     if isinstance(inner, HasActuators) and _is_name_list(inner.actuators):
-        actuators = tuple(_check_names("actuators", inner.actuators, len(actuators), environment))
+        actuators = tuple(
+            _check_names_and_return_them("actuators", inner.actuators, len(actuators), environment)
+        )
     return Task(
         name=name,
         environment=environment.rpartition(":")[2],
@@ -611,10 +615,10 @@ def _is_name_list(names: Any) -> bool:
     return isinstance(names, list | tuple) and all(isinstance(one, str) for one in names)
 
 
-def _check_names(
+def _check_names_and_return_them(
     attribute: str, names: Sequence[str], count: int, environment: str
 ) -> Sequence[str]:
-    """Check the number of names that an environment gives, and that they differ; return them.
+    """Check that an environment gives the right number of different names, and return them.
 
     Args:
         attribute: The name of the environment's attribute that has the names, for error texts.

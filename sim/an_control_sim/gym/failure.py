@@ -60,7 +60,7 @@ def _is_outside_package_and_gymnasium(filename: str) -> bool:
 
 
 class FailureCounter:
-    """A counter of failed episodes, for a line of training metrics.
+    """A counter of failed episodes, whose number is reported with the metrics of training.
 
     It also ends the run, by raising the error, if too many episodes fail one after the other.
 

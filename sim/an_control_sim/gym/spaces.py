@@ -23,6 +23,8 @@ from gymnasium import spaces
 
 F32 = np.float32
 Space = gymnasium.Space[Any]
+IdAndScalable = tuple[str, bool]
+"""The id of a number, and whether the number may be scaled."""
 READINGS, ACTIONS = "observation", "action"
 ALLOWED = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of these"
 MAX_READINGS = 4096
@@ -81,11 +83,11 @@ def make_reading_conversion(space: Space) -> ReadingConversion:
     Raises:
         ValueError: The space is not supported, or has too many numbers.
     """
-    named, flatten = _make_reading_flattener(
+    named, flatten = _make_ids_and_flattener(
         space, "" if isinstance(space, spaces.Dict) else READINGS
     )
     ids = tuple(name for name, _ in named)
-    _check_names("its observation space", space, ids)
+    _check_names_exist_and_differ("its observation space", space, ids)
     if len(ids) > MAX_READINGS:
         raise ValueError(
             f"its observation has {len(ids)} readings (allowed: up to {MAX_READINGS}); leave out"
@@ -104,11 +106,11 @@ def make_action_conversion(space: Space) -> ActionConversion:
         ValueError: The space is not supported.
     """
     actions = _make_conversion_of_space(space, ACTIONS)
-    _check_names("its action space", space, actions.names)
+    _check_names_exist_and_differ("its action space", space, actions.names)
     return actions
 
 
-def _check_names(space_title: str, space: Space, names: Sequence[str]) -> None:
+def _check_names_exist_and_differ(space_title: str, space: Space, names: Sequence[str]) -> None:
     """Check that a space gives at least one name and no name twice.
 
     Args:
@@ -156,10 +158,10 @@ def _make_unsupported_error(space: Space, name: str) -> ValueError:
     return ValueError(f"{where} {describe_space(space)} (allowed: {ALLOWED})")
 
 
-def _make_reading_flattener(
+def _make_ids_and_flattener(
     space: Space, name: str
-) -> tuple[list[tuple[str, bool]], Callable[[Any], np.ndarray]]:
-    """Return a function that converts values of a space to numbers, with the ids of the numbers.
+) -> tuple[list[IdAndScalable], Callable[[Any], np.ndarray]]:
+    """Return the ids of the numbers of a space, and a function that converts values to them.
 
     Args:
         space: The space, which may be a part of another one.
@@ -180,7 +182,9 @@ def _make_reading_flattener(
     if isinstance(space, spaces.Discrete):
         first, count = int(space.start), int(space.n)
         ids = [(_join_space_id(name, first + i), False) for i in range(count)]
-        return ids, lambda value: _encode_one_hot([int(value) - first], [count], name)
+        return ids, lambda value: _encode_chosen_options_one_hot(
+            [int(value) - first], [count], name
+        )
     if isinstance(space, spaces.MultiDiscrete):
         counts, starts = space.nvec.ravel().tolist(), space.start.ravel()
         ids = [
@@ -189,13 +193,15 @@ def _make_reading_flattener(
             for i in range(count)
         ]
         size = len(counts)
-        return ids, lambda value: _encode_one_hot(
+        return ids, lambda value: _encode_chosen_options_one_hot(
             _flatten_array(value, size, name) - starts, counts, name
         )
-    return _make_flattener_of_parts(_get_subspaces(space, name), isinstance(space, spaces.Dict))
+    return _make_ids_and_flattener_of_parts(
+        _get_subspaces_with_names(space, name), isinstance(space, spaces.Dict)
+    )
 
 
-def _get_subspaces(space: Space, name: str) -> dict[Any, tuple[Space, str]]:
+def _get_subspaces_with_names(space: Space, name: str) -> dict[Any, tuple[Space, str]]:
     """Return each part of a Dict or Tuple space with its name, by the key of the part.
 
     Args:
@@ -212,10 +218,10 @@ def _get_subspaces(space: Space, name: str) -> dict[Any, tuple[Space, str]]:
     raise _make_unsupported_error(space, name)
 
 
-def _make_flattener_of_parts(
+def _make_ids_and_flattener_of_parts(
     parts: Mapping[Any, tuple[Space, str]], is_dict: bool
-) -> tuple[list[tuple[str, bool]], Callable[[Any], np.ndarray]]:
-    """Return a function that converts values of a Dict or Tuple to numbers, with their ids.
+) -> tuple[list[IdAndScalable], Callable[[Any], np.ndarray]]:
+    """Return the ids of a Dict's or Tuple's numbers, and a function that converts values to them.
 
     Args:
         parts: The space and the name of each part, by the key of the part.
@@ -225,7 +231,7 @@ def _make_flattener_of_parts(
         First a list with a pair for each number: its id, and whether it may be scaled. Then the
         function, which converts a value of the space to the array of these numbers.
     """
-    read = {key: _make_reading_flattener(part, name) for key, (part, name) in parts.items()}
+    read = {key: _make_ids_and_flattener(part, name) for key, (part, name) in parts.items()}
     ids = [one for named, _ in read.values() for one in named]
 
     def flatten(value: Any) -> np.ndarray:
@@ -256,7 +262,7 @@ def _flatten_array(value: Any, size: int, name: str) -> np.ndarray:
     return array.ravel()
 
 
-def _encode_one_hot(
+def _encode_chosen_options_one_hot(
     chosen: Sequence[int] | np.ndarray, option_counts: Sequence[int], name: str
 ) -> np.ndarray:
     """Encode choices as numbers: 1 for the chosen option of each choice, 0 for all other options.
@@ -331,7 +337,9 @@ def _make_conversion_of_space(space: Space, name: str) -> ActionConversion:
         return _make_multi_discrete_conversion(space, name)
     if isinstance(space, spaces.MultiBinary):
         return _make_bits_conversion(space, name)
-    return _make_conversion_of_parts(_get_subspaces(space, name), isinstance(space, spaces.Dict))
+    return _make_conversion_of_parts(
+        _get_subspaces_with_names(space, name), isinstance(space, spaces.Dict)
+    )
 
 
 def _make_discrete_conversion(space: spaces.Discrete, name: str) -> ActionConversion:
@@ -423,17 +431,18 @@ def _make_conversion_of_parts(
     choices = tuple(size for one in each.values() for size in one.choices) if all_choices else ()
     ends = np.cumsum([len(one.names) for one in each.values()])[:-1]
 
-    def convert_numbers_by_parts(conversion: str, numbers: np.ndarray) -> Any:
+    def make_action_from_parts(conversion_name: str, numbers: np.ndarray) -> Any:
         """Convert numbers to an action: split them among the parts of the space, convert, and join.
 
         Args:
-            conversion: The function of each part's `ActionConversion` that converts its numbers:
-                "to_action" or "from_own_units".
+            conversion_name: The name of the function of each part's `ActionConversion` that
+                converts the part's numbers: "to_action" or "from_own_units".
             numbers: The numbers (A,) of all parts.
         """
         split = np.split(np.asarray(numbers), ends)
         values = [
-            getattr(one, conversion)(own) for one, own in zip(each.values(), split, strict=True)
+            getattr(one, conversion_name)(own)
+            for one, own in zip(each.values(), split, strict=True)
         ]
         return dict(zip(each, values, strict=True)) if is_dict else tuple(values)
 
@@ -446,9 +455,9 @@ def _make_conversion_of_parts(
     return ActionConversion(
         names,
         choices,
-        lambda numbers: convert_numbers_by_parts("to_action", numbers),
+        lambda numbers: make_action_from_parts("to_action", numbers),
         make_numbers,
-        lambda numbers: convert_numbers_by_parts("from_own_units", numbers),
+        lambda numbers: make_action_from_parts("from_own_units", numbers),
     )
 
 
@@ -480,7 +489,7 @@ def _make_box_conversion(space: spaces.Box, name: str) -> ActionConversion:
         """Clip numbers (A,) to [-1, 1]: a faster `make_action` for a Box with these bounds."""
         return np.minimum(np.maximum(numbers, F32(-1.0)), F32(1.0)).astype(np.float32)
 
-    def make_bounded_action(numbers: np.ndarray) -> np.ndarray:
+    def make_action_for_finite_float_bounds(numbers: np.ndarray) -> np.ndarray:
         """Do what `make_action` does, but faster, for a Box of floats with finite bounds."""
         action = (middle + reach * numbers).astype(space.dtype)
         action = np.minimum(np.maximum(action, own_low), own_high)
@@ -490,11 +499,15 @@ def _make_box_conversion(space: spaces.Box, name: str) -> ActionConversion:
         return action.reshape(space.shape)
 
     own_low, own_high = space.low.ravel(), space.high.ravel()
-    if space.dtype == np.float32 and space.shape == low.shape and _has_unit_bounds(space):
+    if (
+        space.dtype == np.float32
+        and space.shape == low.shape
+        and _are_all_bounds_minus_one_and_one(space)
+    ):
         make_action = clip_to_unit
     elif space.dtype in (np.float32, np.float64) and space.is_bounded():
         make_action = (
-            make_bounded_action
+            make_action_for_finite_float_bounds
             if (low == own_low).all() and (high == own_high).all()
             else make_action
         )
@@ -504,7 +517,7 @@ def _make_box_conversion(space: spaces.Box, name: str) -> ActionConversion:
     )
 
 
-def _has_unit_bounds(space: spaces.Box) -> bool:
+def _are_all_bounds_minus_one_and_one(space: spaces.Box) -> bool:
     """Return whether the bounds of a Box are -1 and 1 in all dimensions."""
     return bool((space.low == -1.0).all() and (space.high == 1.0).all())
 
@@ -513,7 +526,8 @@ def compute_finite_bounds(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
     """Return finite bounds for the A numbers of an action: the values to which -1 and 1 are scaled.
 
     They are the bounds of the space. A number without bounds gets -1 and 1. A number with only one
-    bound gets -1 and 1 too, moved so that they do not cross that bound.
+    bound gets two bounds that are 2 apart: -1 and 1, both shifted by so much that they respect the
+    bound that exists.
 
     Returns:
         The lower bounds (A,) and the upper bounds (A,), float64.

@@ -85,7 +85,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode in the way ("usual", "rest" or "posture") that `vary_robot` has set."""
+        """Start an episode; `vary_robot` has set how: "usual", "rest" or "posture"."""
         self._effect = None
         if self._settings.start != NOMINAL.start:
             options = {**(options or {}), "start": self._settings.start}
@@ -262,7 +262,7 @@ class BulletPhysics:
             friction: The factor of the lateral friction.
         """
         if not self._nominal:
-            self._nominal = self._read_link_dynamics()
+            self._nominal = self._read_dynamics_by_body_and_link()
         for (body, link), info in self._nominal.items():
             self._inner._p.changeDynamics(
                 body,
@@ -272,13 +272,13 @@ class BulletPhysics:
                 localInertiaDiagonal=np.multiply(mass, info[2]).tolist(),
             )
 
-    def _read_link_dynamics(self) -> dict[tuple[int, int], tuple[Any, ...]]:
+    def _read_dynamics_by_body_and_link(self) -> dict[tuple[int, int], tuple[Any, ...]]:
         """Return what PyBullet's getDynamicsInfo says about each link of the robot's bodies.
 
         Bodies without any mass are left out.
 
         Returns:
-            A mapping from (index of the body, index of the link) to the info.
+            For each pair (index of the body, index of the link) the info, such as the link's mass.
         """
         if self._inner.scene is None:  # the first reset loads the robot
             self._inner.reset()

@@ -96,20 +96,20 @@ class OrderTopic:
 
 def declare_order_parameter(
     node: Node,
-    channels: Callable[[], Sequence[str]],
-    check: Callable[[Mapping[str, str]], object],
-    change: Callable[[Mapping[str, str]], object],
+    list_channels: Callable[[], Sequence[str]],
+    check_order: Callable[[Mapping[str, str]], object],
+    change_order: Callable[[Mapping[str, str]], object],
 ) -> None:
     """Declare the parameter `order`, which sets the signals that channels carry.
 
-    Its value is a list of entries CHANNEL=SIGNAL. Whenever a client sets it, the entries are parsed
-    to an order: a mapping from channel ids to signals.
+    Its value is a list of entries CHANNEL=SIGNAL. Whenever a client sets it, the entries are
+    converted to an order, which is a mapping from channel ids to signals.
 
     Args:
         node: The node.
-        channels: Returns the channel ids that an entry may name.
-        check: Called with the order before it is accepted; raises ValueError to refuse it.
-        change: Called with the order after it was accepted, to apply it.
+        list_channels: Returns the channel ids that an entry may name.
+        check_order: Called with the order before it is accepted; raises ValueError to refuse it.
+        change_order: Called with the order after it was accepted, to apply it.
     """
     node.declare_parameter(
         PARAMETER,
@@ -127,28 +127,28 @@ def declare_order_parameter(
     def accept_or_refuse_order(parameters: list[Parameter]) -> SetParametersResult:
         """Check a new value of the parameter `order`, and return whether the node accepts it."""
         try:
-            for entries in _find_order_values(parameters):
-                check(parse_order(entries, channels()))
+            for entries in _find_values_of_order_parameter(parameters):
+                check_order(parse_signals_by_channel(entries, list_channels()))
         except ValueError as error:
             return SetParametersResult(successful=False, reason=f"{PARAMETER}: {error}")
         return SetParametersResult(successful=True)
 
     def apply_order(parameters: list[Parameter]) -> None:
         """Apply a new value of the parameter `order`, after the node has accepted it."""
-        for entries in _find_order_values(parameters):
-            change(parse_order(entries, channels()))
+        for entries in _find_values_of_order_parameter(parameters):
+            change_order(parse_signals_by_channel(entries, list_channels()))
 
     node.add_on_set_parameters_callback(accept_or_refuse_order)
     node.add_post_set_parameters_callback(apply_order)
 
 
-def parse_order(entries: Sequence[str], channels: Sequence[str]) -> dict[str, str]:
+def parse_signals_by_channel(entries: Sequence[str], channels: Sequence[str]) -> dict[str, str]:
     """Parse entries CHANNEL=SIGNAL to a mapping from channel ids to signals.
 
     Ids may themselves contain "=". Therefore the channel of an entry is the longest known id that
     is followed by "=" there.
 
-    >>> parse_order(["a=b", "b="], ["a", "b"])
+    >>> parse_signals_by_channel(["a=b", "b="], ["a", "b"])
     {'a': 'b', 'b': ''}
 
     Args:
@@ -171,7 +171,7 @@ def parse_order(entries: Sequence[str], channels: Sequence[str]) -> dict[str, st
     return order
 
 
-def _find_order_values(parameters: list[Parameter]) -> list[Sequence[str]]:
+def _find_values_of_order_parameter(parameters: list[Parameter]) -> list[Sequence[str]]:
     """Return the values of the parameter `order` in a list of parameters that are being set.
 
     Each value is a list of entries CHANNEL=SIGNAL.
@@ -249,7 +249,7 @@ class Scrambler:
             declare_disturbance_parameters(node, settings)
         call_when_disturbance_changes(node, self.change_settings, self._check_settings)
         declare_order_parameter(
-            node, lambda: self._routing.ids, self._check_order_changes, self.move_signals
+            node, lambda: self._routing.ids, self._check_signals_can_be_moved, self.move_signals
         )
         self._order_topic = OrderTopic(node)
         node.create_service(Trigger, "~/shuffle", self._on_shuffle)
@@ -280,7 +280,7 @@ class Scrambler:
         return self._disturber.is_message_new
 
     @property
-    def order(self) -> dict[str, str]:
+    def signal_by_channel(self) -> dict[str, str]:
         """A mapping from channel ids to the signal that each channel carries now.
 
         A signal is the id of a channel, `noise`, or "" for none.
@@ -301,16 +301,16 @@ class Scrambler:
             ValueError: A channel or signal is not known or not allowed now.
         """
         behind = dict(zip(self._disturber.ids, self._disturber.signal_ids_by_slot, strict=True))
-        self._check_order_changes(changes)
+        self._check_signals_can_be_moved(changes)
         self._routing.change_signals({behind[id_]: signal for id_, signal in changes.items()})
         self._publish_order_if_changed()
 
     def _publish_order_if_changed(self) -> None:
         """Publish which sensor signal each channel carries, if that has changed."""
         version = self._episode, self._disturber.shuffle_count, self._routing.version
-        self._order_topic.publish_if_changed(version, lambda: self.order)
+        self._order_topic.publish_if_changed(version, lambda: self.signal_by_channel)
 
-    def _check_order_changes(self, changes: Mapping[str, str]) -> None:
+    def _check_signals_can_be_moved(self, changes: Mapping[str, str]) -> None:
         """Check that signals may be moved to other channels as a client asks.
 
         Args:
@@ -342,11 +342,11 @@ class Scrambler:
         """
         return self._disturber.disturb(*self._routing.map_signals_to_channels(values, ids))
 
-    def reset(self, episode: int) -> None:
+    def start_episode(self, episode: int) -> None:
         """Start an episode, in which permutations and missing channels are drawn anew.
 
         Args:
-            episode: The index of the episode, on which these depend.
+            episode: The index of the episode. Permutations and missing channels depend on it.
         """
         self._episode = episode
         self._disturber.start_episode(episode)
@@ -467,7 +467,7 @@ def _check_settings_need_no_simulator(settings: DisturbanceSettings, *, lockstep
             )
 
 
-def declare_scrambler_parameters(
+def declare_wiring_mode_seed_and_disturbance(
     node: Node,
 ) -> tuple[str, str, int, DisturbanceSettings, tuple[Change, ...]]:
     """Declare the parameters of the executable `scrambler` and return their values.
@@ -491,9 +491,10 @@ def declare_scrambler_parameters(
 class ScramblerNode(QuietNode):
     """The scrambler as a node of its own, between a robot and a policy that reads `scrambled`.
 
-    In lockstep it publishes a message for each step, once the messages with the step's stamp have
-    arrived from all sources, or from some if the wait is over. Otherwise it publishes at the
-    wiring's control rate, if any message of the robot has arrived.
+    In lockstep it publishes a message for each step: as soon as all sources have sent a message
+    with the step's stamp, or after a short wait with the messages that have arrived. Otherwise it
+    publishes at the wiring's control rate, unless no message of the robot has arrived since the
+    previous time.
 
     Args:
         node_options: Options of `rclpy.node.Node`, such as `namespace`.
@@ -505,7 +506,7 @@ class ScramblerNode(QuietNode):
 
     def __init__(self, **node_options: Any) -> None:
         super().__init__("scrambler", **node_options)
-        path, mode, seed, settings, schedule = declare_scrambler_parameters(self)
+        path, mode, seed, settings, schedule = declare_wiring_mode_seed_and_disturbance(self)
         if not path:
             raise ValueError("parameter wiring: is not set (allowed: a wiring YAML)")
         wiring = load_wiring(path)
@@ -571,7 +572,7 @@ class ScramblerNode(QuietNode):
     def _on_reset(self, request: Any, response: Any) -> Any:
         """Start the next episode for a client, with new permutations and missing channels."""
         self._episode += 1
-        self._scrambler.reset(self._episode)
+        self._scrambler.start_episode(self._episode)
         self._lockstep.forget_stamps()
         response.success = True
         return response
@@ -586,7 +587,7 @@ def main(args: Sequence[str] | None = None) -> int:
     Returns:
         0 if it was stopped, 2 for invalid input.
     """
-    if print_help_if_asked("scrambler", ABOUT, declare_scrambler_parameters, args):
+    if print_help_if_asked("scrambler", ABOUT, declare_wiring_mode_seed_and_disturbance, args):
         return 0
     try:
         with catch_signals() as stopped, initialise_ros(args):

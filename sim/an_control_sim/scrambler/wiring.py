@@ -41,12 +41,16 @@ def derive_scrambled_wiring(
     (scale, clip, crop and so on), so they are not converted again. Required sources, and those that
     measure the actuators' positions, are still read from the robot itself.
 
+    Besides these channels the result has an entry `*` for all others in the message, such as
+    channels that a disturbance adds. Its weight is 0 if every channel of the robot has an entry of
+    its own. Some have none: channels of a `*` entry that is not in `wildcard_matches`, and those
+    whose ids cannot be written in a field path. In that case the entry `*` has no weight of its
+    own.
+
     Args:
         wiring: The robot's wiring: which topics feed which channels of the policy.
         wildcard_matches: For the id of each entry with a `*`, the ids of the channels that it
-            matches. The result has an entry for each of these channels, and an entry `*` of weight
-            0 for channels that a disturbance adds. If this is None, or an id cannot stand in a
-            field path, the entry `*` stands for all such channels and has no weight of its own.
+            matches; None if they are not known.
     """
     sources = {one.name: one for one in wiring.sources}
     ages = {
@@ -65,12 +69,12 @@ def derive_scrambled_wiring(
         ),
         channels=tuple(
             replace(one, max_age_s=None if one.max_age_s == oldest_s else one.max_age_s)
-            for one in _derive_channels(wiring, wildcard_matches or {}, ages)
+            for one in _derive_channel_entries(wiring, wildcard_matches or {}, ages)
         ),
     )
 
 
-def _derive_channels(
+def _derive_channel_entries(
     wiring: Wiring, wildcard_matches: Mapping[str, Sequence[str]], max_ages_s: Mapping[str, float]
 ) -> Iterator[ChannelConfig]:
     """Yield the entries of the channels in the wiring of a policy that reads the scrambler.
@@ -125,7 +129,7 @@ def _derive_image_channel(channel: ChannelConfig, max_age_s: float) -> ChannelCo
 
 
 def write_wiring(wiring: Wiring, path: str | Path) -> None:
-    """Write a wiring to a YAML file, from which `load_wiring` reads an equal wiring.
+    """Write a wiring to a YAML file; `load_wiring` reads an equal wiring from that file.
 
     Args:
         wiring: The wiring.
@@ -161,14 +165,17 @@ def _make_yaml_entry_of_message(message: MessageConfig) -> dict[str, Any]:
     }
 
 
-def _convert_config_to_yaml(config: Any, omitted_field: str = "") -> dict[str, Any]:
+def _convert_config_to_yaml(config: Any, omitted_field_name: str = "") -> dict[str, Any]:
     """Convert a configuration object to its YAML entry, leaving out fields that are None.
+
+    Of a channel that is an image, only source, image and maximum age are kept.
 
     Args:
         config: The object, a dataclass.
-        omitted_field: A field that is left out too, because its value is the key of the entry.
+        omitted_field_name: The name of a field that is left out too, because its value is the key
+            of the entry; "" for none.
     """
-    fields = {name: value for name, value in vars(config).items() if name != omitted_field}
+    fields = {name: value for name, value in vars(config).items() if name != omitted_field_name}
     if fields.get("image") is not None:
         fields = {name: fields[name] for name in ("source", "image", "max_age_s")}
     return {

@@ -59,27 +59,29 @@ class CarRacingTeacher:
         """Return the action (3,) float32 in [-1, 1] for the game's current state."""
         car = self._game.car.hull
         position, speed = np.array(car.position), float(np.hypot(*car.linearVelocity))
-        self._update_index_of_nearest_point(position)
+        self._update_index_of_nearest_track_point(position)
         ahead_m = NEAR_M + NEAR_S * speed
-        angle = self._compute_angle_to_point(self._find_point_ahead(ahead_m), position, car.angle)
+        angle = self._compute_angle_to_point(
+            self._compute_track_point_ahead(ahead_m), position, car.angle
+        )
         steering = float(np.clip(-STEERING * angle, -1.0, 1.0))
         too_slow = self._compute_allowed_speed_mps(angle) - speed
         gas = np.clip(GAS * too_slow, 0.0, 1.0) * (1.0 - 0.6 * abs(steering))
         brake = np.clip(-BRAKE * too_slow, 0.0, HARDEST_BRAKE)
-        self._decide_whether_to_help(position, speed, car.angle)
+        self._update_whether_teacher_should_drive(position, speed, car.angle)
         return np.array([steering, 2.0 * gas - 1.0, 2.0 * brake - 1.0], np.float32)
 
     @property
     def is_helping(self) -> bool:
-        """Whether the teacher should drive itself, because the student is off the road or stuck."""
+        """Whether the teacher should drive, because the student is off the road or stuck."""
         return self._helping > 0
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether to end the episode, because the teacher has driven for too long."""
+        """Whether to end the episode, because the teacher has driven for too many steps on end."""
         return self._helped > HOPELESS_STEPS
 
-    def _update_index_of_nearest_point(self, car_position: np.ndarray) -> None:
+    def _update_index_of_nearest_track_point(self, car_position: np.ndarray) -> None:
         """Find the point of the track that is nearest to the car, and store its index.
 
         Only points near the previous nearest one are searched, or all points if the car is more
@@ -94,7 +96,7 @@ class CarRacingTeacher:
         if distance.min() > 20.0:
             self._place = int(np.hypot(*(self._points - car_position).T).argmin())
 
-    def _find_point_ahead(self, ahead_m: float) -> np.ndarray:
+    def _compute_track_point_ahead(self, ahead_m: float) -> np.ndarray:
         """Return a point (x, y) on the centre line of the road, ahead of the car.
 
         Args:
@@ -110,6 +112,8 @@ class CarRacingTeacher:
         self, point: np.ndarray, car_position: np.ndarray, car_angle: float
     ) -> float:
         """Return the angle in rad from the car's direction to the direction of a point.
+
+        It is positive if the point is to the left of the car.
 
         Args:
             point: The point (x, y).
@@ -132,14 +136,14 @@ class CarRacingTeacher:
         turned = max(SLOWEST_SHARE, 1.0 - 1.2 * max(0.0, abs(steering_angle) - 0.3))
         return float(min(allowed, FASTEST_MPS * min(1.0, turned)))
 
-    def _decide_whether_to_help(
+    def _update_whether_teacher_should_drive(
         self, car_position: np.ndarray, speed_mps: float, car_angle: float
     ) -> None:
-        """Decide whether the teacher should drive, and store the result for `is_helping`.
+        """Decide whether the teacher should drive instead of the student, for `is_helping`.
 
-        The teacher begins if the car is far off the centre line, points in a wrong direction, or
-        has been slow for several steps. It ends after some steps, once the car follows the road
-        again.
+        Call this once in each step. The teacher begins to drive if the car is far off the centre
+        line, points in a wrong direction, or has been slow for several steps. It stops after a
+        number of steps, or later if the car does not follow the road again by then.
 
         Args:
             car_position: The car's position (x, y) in m.

@@ -50,7 +50,9 @@ late that the paddle still moves when it hits the ball."""
 
 
 class ConsoleState(NamedTuple):
-    """What the console's memory says about ball and paddle at a step; rows are counted downwards.
+    """The state of ball and paddle at a step, read from the console's memory.
+
+    Rows are counted downwards.
 
     Attributes:
         x: The column of the ball; 0 if no ball is in play.
@@ -155,20 +157,22 @@ class PongTeacher:
         previous_move = _convert_button_to_move(self._env.button)
         comes = self._player.is_ball_approaching(seen)
         if comes and previous_move != self._last_move:
-            self._player.aim, _ = self._find_best_aim(self._player, seen, previous_move, 1)
+            self._player.aim, _ = self._find_best_aim_and_value(
+                self._player, seen, previous_move, 1
+            )
         move = self._player.choose_move(seen, previous_move)
         self._last_move = move if comes else None
         action = np.zeros(6, np.float32)
         action[PLACES[move]] = 1.0
         return action
 
-    def _find_best_aim(
+    def _find_best_aim_and_value(
         self, player: PongPlayer, state: ConsoleState, previous_move: int, hit_number: int
     ) -> tuple[PaddleAim, float]:
         """Try several plans for hitting the approaching ball; return the best one and its value.
 
-        The plans are tried on the console, which is then set back to its state before the trials.
-        See `_evaluate_aim` for the value of a plan.
+        The plans are tried on the console; afterwards it is set back to its present state. See
+        `_play_until_next_hit_and_evaluate_aim` for the value of a plan.
 
         Args:
             player: The player, whose present plan is tried first.
@@ -176,7 +180,10 @@ class PongTeacher:
             previous_move: The move that was made in the previous step.
             hit_number: 1 for the player's next hit of the ball, 2 for the hit after it, and so on.
         """
-        here, arrives = self._console.cloneState(), self._predict_arrival_row(player.last, state)
+        here, arrives = (
+            self._console.cloneState(),
+            self._predict_ball_row_at_paddle_column(player.last, state),
+        )
         near = [target for target in TARGETS if REACH[0] <= arrives - target <= REACH[1]]
         best = (
             PaddleAim(min(TARGETS, key=lambda target: abs(arrives - sum(REACH) / 2.0 - target))),
@@ -187,7 +194,9 @@ class PongTeacher:
                 self._console.restoreState(here)
                 tried = copy.copy(player)
                 tried.aim = aim
-                value = self._evaluate_aim(tried, state, previous_move, hit_number)
+                value = self._play_until_next_hit_and_evaluate_aim(
+                    tried, state, previous_move, hit_number
+                )
                 if value > best[1]:
                     best = aim, value
                 if value == 1.0 / hit_number:
@@ -197,7 +206,9 @@ class PongTeacher:
         self._console.restoreState(here)
         return best
 
-    def _predict_arrival_row(self, previous: ConsoleState, state: ConsoleState) -> float:
+    def _predict_ball_row_at_paddle_column(
+        self, previous: ConsoleState, state: ConsoleState
+    ) -> float:
         """Return the row of the ball at the time when it reaches the paddle's column.
 
         The console plays until that time, and is then set back.
@@ -215,16 +226,17 @@ class PongTeacher:
         if state.x < previous.x:  # the paddle has hit the ball
             previous, state = before, previous
         share = (CONTACT_X - previous.x) / max(state.x - previous.x, 1)
-        return _reflect_row(previous.y + share * (state.y - previous.y))
+        return _reflect_ball_row_at_walls(previous.y + share * (state.y - previous.y))
 
-    def _evaluate_aim(
+    def _play_until_next_hit_and_evaluate_aim(
         self, player: PongPlayer, state: ConsoleState, previous_move: int, hit_number: int
     ) -> float:
-        """Carry out a player's plan on the console, which is not set back, and return its value.
+        """Play by the player's plan until a point or the next hit, and return the plan's value.
 
         The value is 1 / hit_number if the player scores a point, and -1 / hit_number if the player
-        loses one. If the opponent hits the ball back, it is the value of the best plan for the next
-        hit. It is 0 after the last hit that is tried, or if a hit takes too many steps.
+        loses one. If the opponent hits the ball back, it is the value of the best plan for the
+        player's next hit. It is 0 after the last hit that is tried, or if a hit takes too many
+        steps. The console stays in the state to which it was played.
 
         Args:
             player: The player with its plan.
@@ -241,7 +253,7 @@ class PongTeacher:
             comes = player.is_ball_approaching(state)
             if away and comes:
                 return (
-                    self._find_best_aim(player, state, previous_move, hit_number + 1)[1]
+                    self._find_best_aim_and_value(player, state, previous_move, hit_number + 1)[1]
                     if hit_number < RETURNS
                     else 0.0
                 )
@@ -260,7 +272,7 @@ class PongTeacher:
         return float(sum(self._console.act(BUTTONS[move]) for _ in range(SKIP)))
 
 
-def _reflect_row(unreflected_row: float) -> float:
+def _reflect_ball_row_at_walls(unreflected_row: float) -> float:
     """Return the row of a ball that is reflected at the upper and the lower wall.
 
     Args:
