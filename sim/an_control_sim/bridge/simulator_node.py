@@ -255,10 +255,6 @@ def _log_result_if_episode_ended(node: Node, progress: EpisodeProgress) -> None:
         node.get_logger().info(f"{name}: return {one.return_:.1f} in {one.steps} steps")
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 RATE_TOLERANCE = 0.1
 BY_NAME = ("sensor_msgs/msg/JointState", "trajectory_msgs/msg/JointTrajectory")
 """Message types that have a name beside each value."""
@@ -366,3 +362,7 @@ def _map_published_topics_to_message_types(
     if simulation.camera is not None and camera_hz > 0.0:
         types[simulation.camera.topic] = IMAGE
     return types
+
+
+if __name__ == "__main__":
+    sys.exit(main())
