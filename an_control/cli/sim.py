@@ -236,7 +236,6 @@ class SimCommand:
         Returns:
             The exit status.
         """
-        from an_control.cli.sim import show_progress_line
         from an_control_sim.bridge.episodes import RunSummary
         from an_control_sim.bridge.policy_link import BridgeError, wait_until_no_other_simulator
         from an_control_sim.bridge.rehearsal import derive_wiring_for_disturbed_simulation

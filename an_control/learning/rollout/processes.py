@@ -290,8 +290,6 @@ def make_rollout_engine(
     batch = find_compiled_physics(env)
     cores = os.cpu_count() or 1
     if dask is not None or name == "dask":
-        from an_control.learning.rollout.processes import DaskEngine
-
         return DaskEngine(environment, channels, dask, workers or cores)
     if name == "auto":
         fuses = batch is not None and sizes.can_be_compiled_in_rollouts and not recovery
@@ -309,8 +307,6 @@ def make_rollout_engine(
         from an_control.learning.rollout.compiled.engine import FusedEngine
 
         return FusedEngine(batch, channels, sizes.actions, workers)
-    from an_control.learning.rollout.processes import ProcessEngine
-
     return ProcessEngine(environment, channels, workers or cores)
 
 
