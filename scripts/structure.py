@@ -74,7 +74,7 @@ def find_imports(text: str, modules: Mapping[str, str]) -> Iterator[str]:
 
 
 @cache
-def collect_file_imports(revision: str | None = None) -> dict[str, set[str]]:
+def collect_imports_of_modules(revision: str | None = None) -> dict[str, set[str]]:
     """Return the names of the modules that each module imports, by the module's name.
 
     Args:
@@ -91,7 +91,7 @@ def collect_imported_modules(module: str, revision: str | None = None) -> set[st
         module: Dotted name of the module.
         revision: A git commit; None reads this work tree.
     """
-    imports, reached, left = collect_file_imports(revision), set[str](), [module]
+    imports, reached, left = collect_imports_of_modules(revision), set[str](), [module]
     while left:
         name = left.pop()
         if name not in reached:
@@ -125,11 +125,12 @@ def describe_imported_modules(module: str, revision: str | None = None) -> str:
     return f"{module} reaches {len(texts)} files, {lines} lines, {code} without docstrings"
 
 
-def find_drawn_folder(module: str, modules: Mapping[str, object]) -> str:
+def find_box_of_module(module: str, modules: Mapping[str, object]) -> str:
     """Return the name of the box that stands for a module in the picture of folders.
 
-    It is the folder of the module; of nested folders the outermost one below the package. Modules
-    directly in a folder of `OPEN`, such as an_control, have boxes of their own.
+    A module directly in one of the folders `OPEN`, such as an_control, has a box of its own. All
+    others share the box of their folder, whose dotted name is cut to three words in an_control and
+    to two elsewhere.
 
     Args:
         module: Dotted name of the module.
@@ -147,16 +148,16 @@ def collect_folders(revision: str | None = None) -> dict[str, CodeFolder]:
     Args:
         revision: A git commit; None reads this work tree.
     """
-    texts, imports = read_sources(revision), collect_file_imports(revision)
+    texts, imports = read_sources(revision), collect_imports_of_modules(revision)
     found: dict[str, CodeFolder] = defaultdict(CodeFolder)
     for module, text in texts.items():
         if not text.strip():
             continue
-        name = find_drawn_folder(module, texts)
+        name = find_box_of_module(module, texts)
         folder = found[name]
         folder.files += 1
         folder.lines += text.count("\n")
-        others = {find_drawn_folder(one, texts) for one in imports[module]}
+        others = {find_box_of_module(one, texts) for one in imports[module]}
         folder.imports |= {one for one in others if one != name and texts.get(one, "x").strip()}
     return dict(found)
 

@@ -69,7 +69,7 @@ def _read_traces_for_model(
     )
 
 
-def read_task_and_traces(paths: Sequence[Path], name: str) -> tuple[Task, list[EpisodeTrace]]:
+def read_task_and_traces(paths: Sequence[Path], task_name: str) -> tuple[Task, list[EpisodeTrace]]:
     """Read recordings of a robot as episodes, and describe the robot as a task.
 
     The task has the channels, the actuators and the rate of the wiring (the configuration of
@@ -78,7 +78,7 @@ def read_task_and_traces(paths: Sequence[Path], name: str) -> tuple[Task, list[E
 
     Args:
         paths: Files of the recordings, made by policy nodes.
-        name: Name to give to the task.
+        task_name: Name to give to the task.
 
     Raises:
         ValueError: A recording cannot be read, or lacks channels or actuators of the first
@@ -91,7 +91,7 @@ def read_task_and_traces(paths: Sequence[Path], name: str) -> tuple[Task, list[E
         wiring = _load_wiring_from_recording(arrays)
         if task is None:
             step_s = 1.0 / wiring.rate_hz
-            task = Task(name, "", arrays.ids, arrays.actuators, step_s)
+            task = Task(task_name, "", arrays.ids, arrays.actuators, step_s)
         if arrays.actuators != task.actuators:
             raise ValueError(f"--bag {path}: its actuators are not those of {paths[0]}")
         traces += _iterate_recorded_episodes(
@@ -117,7 +117,7 @@ def _iterate_recorded_episodes(
     channels: Sequence[str],
     convert_to_action: Callable[[np.ndarray], np.ndarray],
 ) -> Iterator[EpisodeTrace]:
-    """Yield the episodes of one recording, which is cut at every reset of the robot and long pause.
+    """Yield the episodes of one recording, which is cut at each reset and each long pause.
 
     Args:
         path: File of the recording, for errors.

@@ -290,12 +290,12 @@ def make_table(folder: Path, page: str = "") -> str:
         for kind in task.kinds:
             lines += [
                 make_row(task, kind, folder, random_return)
-                or _find_row(page, task.name, KINDS[kind].label)
+                or _find_table_row(page, task.name, KINDS[kind].label)
             ]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines if line)
 
 
-def _find_row(page: str, *begin: str) -> list[str]:
+def _find_table_row(page: str, *begin: str) -> list[str]:
     """Return the cells of the page's table row that begins with these cells; [] if none does."""
     rows = (line[2:-2].split(" | ") for line in page.splitlines() if line.startswith("| "))
     return next((cells for cells in rows if cells[: len(begin)] == [*begin]), [])
@@ -319,28 +319,30 @@ def draw_pictures(folder: Path, out: Path) -> None:
         figure = Figure(figsize=(12, 3.2 * len(tasks)), layout="constrained")
         grid = figure.subplots(len(tasks), 2, squeeze=False)
         for task, axes in zip(tasks, grid, strict=True):
-            _draw_task(task, folder, *axes)
+            _draw_returns_of_task(task, folder, *axes)
         figure.savefig(out / name, dpi=100)
 
 
-def _draw_task(task: SearchedTask, folder: Path, by_time: Any, by_steps: Any) -> None:
+def _draw_returns_of_task(
+    task: SearchedTask, folder: Path, time_axes: Any, steps_axes: Any
+) -> None:
     """Draw the row of a picture that shows one environment.
 
     Args:
         task: The environment.
         folder: The folder of all runs.
-        by_time: The axes for returns over minutes.
-        by_steps: The axes for returns over steps.
+        time_axes: The axes for returns over minutes.
+        steps_axes: The axes for returns over steps.
     """
     for kind in task.kinds:
         curves = task.read_curves(folder, kind)
-        for axes, column in ((by_time, 0), (by_steps, 1)):
+        for axes, column in ((time_axes, 0), (steps_axes, 1)):
             _draw_mean_and_range(axes, [(one[column], one[2]) for one in curves], KINDS[kind].label)
-    by_time.set(title=task.name, xlabel="minutes of one core", ylabel="validation: mean return")
-    by_steps.set(title=task.name, xlabel="million steps")
-    for axes in (by_time, by_steps):
+    time_axes.set(title=task.name, xlabel="minutes of one core", ylabel="validation: mean return")
+    steps_axes.set(title=task.name, xlabel="million steps")
+    for axes in (time_axes, steps_axes):
         axes.grid(alpha=0.3)
-    by_steps.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0))  # beside, it would cover curves
+    steps_axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0))  # beside, it would cover curves
 
 
 def _draw_mean_and_range(

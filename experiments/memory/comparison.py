@@ -18,7 +18,7 @@ from an_control.learning.runs.run_folder import RunFolder
 from experiments.memory.tasks import MemoryTask, RepeatPrevious, TMaze
 from experiments.memory.training import MEMORIES, ComparedMemory, DrawnSettings, train_memory
 
-Line = Mapping[str, Any]
+TrainingResult = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -41,20 +41,20 @@ class TrainingBudget:
     t_maze: int = 1_500
 
 
-def draw_settings(number: int, seed: int) -> DrawnSettings:
+def draw_settings(settings_index: int, seed: int) -> DrawnSettings:
     """Draw random settings of a training, to be tried with every memory (recurrent network).
 
     Args:
-        number: The number of the draw. Each number gives other settings.
+        settings_index: The number of the draw. Each index gives other settings.
         seed: The seed that all draws have in common.
     """
-    return DrawnSettings.from_rng(np.random.default_rng([seed, number]))
+    return DrawnSettings.from_rng(np.random.default_rng([seed, settings_index]))
 
 
-def find_best_draw_number(lines: list[Line], memory: ComparedMemory) -> int:
-    """Return the number of the draw of settings with which a memory has the highest score.
+def find_index_of_best_drawn_settings(lines: list[TrainingResult], memory: ComparedMemory) -> int:
+    """Return the index of those drawn settings with which a memory reached the highest score.
 
-    Among equal scores the lowest loss decides.
+    It is an argument of `draw_settings`. Among equal scores the lowest loss decides.
 
     Args:
         lines: The results of the finished trainings.
@@ -78,7 +78,7 @@ class MemoryComparison:
         self._folder, self._budget, self._seed = folder, budget, seed
         checkpoint = folder.load_checkpoint()
         done = 0 if checkpoint is None else checkpoint["done"]
-        self.lines: list[Line] = list(folder.read_metrics(done))
+        self.lines: list[TrainingResult] = list(folder.read_metrics(done))
         """Results of the finished trainings."""
 
     @staticmethod
@@ -98,7 +98,7 @@ class MemoryComparison:
         budget = self._budget
         return len(MEMORIES) * (budget.draws + len(self.tasks) * budget.seeds)
 
-    def run_trainings(self, report: Callable[[Line, int], object]) -> None:
+    def run_trainings(self, report: Callable[[TrainingResult, int], object]) -> None:
         """Run the trainings that are not done.
 
         Args:
@@ -116,7 +116,7 @@ class MemoryComparison:
                 self._folder.save_checkpoint({"done": len(self.lines)})
                 report(line, len(self.lines))
 
-    def _run_training(self, training_number: int) -> Line:
+    def _run_training(self, training_number: int) -> TrainingResult:
         """Run the training with this number and return its result.
 
         First come the trainings with random settings, sorted by draw and then memory. The trainings
@@ -129,7 +129,7 @@ class MemoryComparison:
         if training_number >= drawn:
             index, number = divmod(number - budget.draws, budget.seeds)
             stage, task, updates = "final", self.tasks[index], budget.updates
-            draw = draw_settings(find_best_draw_number(self.lines, memory), self._seed)
+            draw = draw_settings(find_index_of_best_drawn_settings(self.lines, memory), self._seed)
         found = train_memory(task, memory, draw, updates, self._seed + number)
         settings = {k: v if np.isfinite(v) else None for k, v in asdict(draw).items()}
         names = {"stage": stage, "task": task.name, "memory": memory.name, "number": number}

@@ -8,7 +8,7 @@ import matplotlib
 import numpy as np
 
 from an_control.system.files import replace_file
-from experiments.memory.comparison import Line, find_best_draw_number
+from experiments.memory.comparison import TrainingResult, find_index_of_best_drawn_settings
 from experiments.memory.training import MEMORIES
 
 matplotlib.use("Agg")
@@ -21,7 +21,7 @@ NORMAL_95 = 1.96
 """Half the width of a 95 % confidence interval, in standard errors."""
 
 
-def make_tables(lines: list[Line]) -> dict[str, str]:
+def make_tables(lines: list[TrainingResult]) -> dict[str, str]:
     """Return the Markdown tables by title; {} until every recurrent network has a result."""
     final = [one for one in lines if one["stage"] == "final"]
     if not final:
@@ -37,7 +37,7 @@ def make_tables(lines: list[Line]) -> dict[str, str]:
         seconds = f"{np.mean([one['cpu_s'] for one in own]):.0f}" if own else ""
         scores.append([memory.name, *cells, seconds])
         drawn = [one for one in lines if one["stage"] == "draw" and one["memory"] == memory.name]
-        best = drawn[find_best_draw_number(lines, memory)]
+        best = drawn[find_index_of_best_drawn_settings(lines, memory)]
         found = [one["score"] for one in drawn]
         diverged = f"{sum(one['diverged'] for one in drawn)} of {len(drawn)}"
         draws.append([memory.name, diverged, f"{max(found):.2f}", f"{np.median(found):.2f}"])
@@ -63,7 +63,7 @@ def _make_markdown(rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def draw_curves(lines: list[Line], path: Path) -> None:
+def draw_curves(lines: list[TrainingResult], path: Path) -> None:
     """Draw the share of right answers during the trainings, as means over seeds with 95 % bands.
 
     Args:

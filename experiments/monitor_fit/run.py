@@ -217,23 +217,25 @@ class MonitorWatch:
             slots[place[signal]] = place[slot]
         return slots
 
-    def _find_wrong_channels(self, slots: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    def _find_wrong_channels(
+        self, assigned_slots: np.ndarray, true_slots: np.ndarray
+    ) -> np.ndarray:
         """Return for each channel (N,) whether its assigned slot carries a wrong signal.
 
         A slot is a position in the input. A signal that cannot be distinguished from the channel's
         own is not wrong.
 
         Args:
-            slots: The slot that the monitor assigns to each channel (N,).
-            truth: The slot at which each channel's signal really arrives (N,).
+            assigned_slots: The slot that the monitor assigns to each channel (N,).
+            true_slots: The slot at which each channel's signal really arrives (N,).
         """
-        return ~self._alike[self._nominal, np.argsort(truth)[slots]]
+        return ~self._alike[self._nominal, np.argsort(true_slots)[assigned_slots]]
 
 
 def measure_more_episodes(
     subject: MeasuredPolicy,
-    file: Path,
-    robot: tuple[str, str],
+    model_file: Path,
+    half_rate_and_disturbance: tuple[str, str],
     monitor: str,
     earlier_counts: dict[str, Any],
     needed_ticks: int,
@@ -242,9 +244,9 @@ def measure_more_episodes(
 
     Args:
         subject: The policy and its task.
-        file: The model file.
-        robot: A pair: which readings are updated only in every second tick ("all", "source" for
-            those of `subject.source`, or "" for none), and the disturbance.
+        model_file: The model file.
+        half_rate_and_disturbance: A pair: which readings are updated only in every second tick
+            ("all", "source" for those of `subject.source`, or "" for none), and the disturbance.
         monitor: The mode of the monitor.
         earlier_counts: Counts of the episodes that were played before, by name; {} if there are
             none.
@@ -255,9 +257,9 @@ def measure_more_episodes(
         Counts of all episodes, the earlier ones included, by name: ticks, episodes, sums of the
         returns, processor time, and what the monitor detected.
     """
-    held, words = robot
+    held, words = half_rate_and_disturbance
     protocol = EvaluationProtocol.parse(words)
-    model = read_model(file)
+    model = read_model(model_file)
     env = make_environment(find_environment_id(subject.task))
     if held:
         env = HalfRate(env, slice(*subject.source) if held == "source" else slice(None))

@@ -22,6 +22,7 @@ from unittest import mock
 import numpy as np
 
 from an_control.system.share import find_share_path
+from experiments.steps import ExitStatus
 
 STEP_S, STEP_NS = 0.0165, 16_500_000
 BLOCK_TICKS = 60
@@ -102,22 +103,24 @@ class MeasuredNode:
         self.tick_s.append(time.thread_time() - begin_s)
         self.command_s.append(COMMANDED_S[0] - begin_s)
 
-    def run_block(self, rows: list[dict[str, bytes]], classes: dict[str, Any], begin: int) -> None:
-        """Run a node's turn: ticks (control steps) at the Ant's rate, and a pause for the recorder.
+    def run_block_of_ticks(
+        self, messages_by_tick: list[dict[str, bytes]], classes: dict[str, Any], first_tick: int
+    ) -> None:
+        """Run ticks (control steps) of the node at the Ant's rate, then pause for the recorder.
 
-        The CPU time of the process during the turn is appended to `cpu_s`.
+        The CPU time of the process, pause included, is appended to `cpu_s`.
 
         Args:
-            rows: For each tick the serialized messages by topic.
+            messages_by_tick: For each tick the serialized messages by topic.
             classes: The message class of each topic.
-            begin: The index of the first tick.
+            first_tick: The index of the first tick in the whole measurement, for time stamps.
         """
         from rclpy.serialization import deserialize_message
 
         from an_control.ros.outputs import set_stamp
 
         begin_s, next_s = time.process_time(), time.monotonic()
-        for number, row in enumerate(rows, begin):
+        for number, row in enumerate(messages_by_tick, first_tick):
             messages = {
                 topic: deserialize_message(data, classes[topic]) for topic, data in row.items()
             }
@@ -201,7 +204,7 @@ def measure_costs(blocks: int) -> dict[str, Any]:
             begin = block * BLOCK_TICKS
             for place in range(len(nodes)):  # nobody is always the first to see new messages
                 node = nodes[(place + block) % len(nodes)]
-                node.run_block(rows[begin : begin + BLOCK_TICKS], classes, begin)
+                node.run_block_of_ticks(rows[begin : begin + BLOCK_TICKS], classes, begin)
         gc.unfreeze()
         recorder = nodes[1].node._recorder
         assert recorder is not None
@@ -260,7 +263,7 @@ def print_costs(results: dict[str, Any]) -> None:
         )
 
 
-def measure_memory(seconds: float) -> dict[str, Any]:
+def measure_black_box_memory(seconds: float) -> dict[str, Any]:
     """Measure the memory that the black box of a policy node needs for some seconds of the Ant.
 
     The black box is a recording of only the newest seconds.
@@ -304,7 +307,7 @@ def measure_memory(seconds: float) -> dict[str, Any]:
     }
 
 
-def run_cost_measurements(blocks: int, path: Path | None, *, memory: bool) -> int:
+def run_cost_measurements(blocks: int, path: Path | None, *, memory: bool) -> ExitStatus:
     """Measure the costs, print them, and return the exit status.
 
     Args:
@@ -312,7 +315,7 @@ def run_cost_measurements(blocks: int, path: Path | None, *, memory: bool) -> in
         path: The JSON file to write; None for none.
         memory: Whether to measure the memory of the black box, and not the CPU time.
     """
-    found = measure_memory(30.0) if memory else measure_costs(blocks)
+    found = measure_black_box_memory(30.0) if memory else measure_costs(blocks)
     if memory:
         print(
             f"{found['seconds']:.0f} s of the Ant: {found['messages']} messages take"

@@ -128,7 +128,7 @@ class AntDrive:
         return total
 
     def close(self) -> None:
-        """Release the executor and the robot; the node remains the caller's."""
+        """Release the executor and the robot; the node is not destroyed."""
         self._executor.remove_node(self._node)
         self._executor.shutdown()
         self._robot.close()

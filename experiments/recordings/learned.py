@@ -17,7 +17,7 @@ import numpy as np
 from an_control.learning.evaluation.comparison import write_markdown_tables
 from an_control.system.files import write_file
 from experiments.learned_runs import make_markdown_table
-from experiments.steps import ExperimentStep, run_steps
+from experiments.steps import ExitStatus, ExperimentStep, run_steps
 
 HERE = Path(__file__).resolve().parent
 PAGE, TITLE = HERE / "README.md", "learned"
@@ -191,7 +191,7 @@ BARS = (
 )
 
 
-def run_learning_steps(options: argparse.Namespace) -> int:
+def run_learning_steps(options: argparse.Namespace) -> ExitStatus:
     """Run the steps that are not done, write the results and return the exit status.
 
     Args:
@@ -225,18 +225,18 @@ def write_results() -> None:
     write_markdown_tables(PAGE, {TITLE: make_table(found)})
 
 
-def make_table(found: dict[str, Any]) -> str:
+def make_table(figures_by_evaluation: dict[str, Any]) -> str:
     """Return the table of the learned models in Markdown.
 
     Args:
-        found: A mapping from the name of each evaluation to the figures of each of its protocols.
+        figures_by_evaluation: For each evaluation by name, the figures of each of its protocols.
     """
     rows = []
     for bar in BARS:
-        if bar.learned not in found or bar.reference not in found:
+        if bar.learned not in figures_by_evaluation or bar.reference not in figures_by_evaluation:
             continue
-        one = found[bar.learned][bar.protocol]
-        usual = found[bar.reference]["none"]["mean"]
+        one = figures_by_evaluation[bar.learned][bar.protocol]
+        usual = figures_by_evaluation[bar.reference]["none"]["mean"]
         share = one["mean"] / usual
         verdict = "holds" if share >= bar.share else "**missed**"
         of = "undisturbed" if bar.reference == bar.learned else f"the {bar.reference}"

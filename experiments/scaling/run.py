@@ -69,9 +69,9 @@ def estimate_generation_time(costs: GenerationCosts, workers: int) -> dict[str, 
     Returns:
         Duration, speed-up, efficiency and bottleneck, by name.
     """
-    played, bound = _estimate_playing_time(costs, workers)
+    played, bound = _estimate_playing_time_and_bottleneck(costs, workers)
     whole = costs.optimiser_s + played
-    alone = costs.optimiser_s + _estimate_playing_time(costs, 1)[0]
+    alone = costs.optimiser_s + _estimate_playing_time_and_bottleneck(costs, 1)[0]
     if costs.optimiser_s > played:
         bound = "optimiser"
     return {
@@ -83,12 +83,17 @@ def estimate_generation_time(costs: GenerationCosts, workers: int) -> dict[str, 
     }
 
 
-def _estimate_playing_time(costs: GenerationCosts, workers: int) -> tuple[float, str]:
-    """Return the seconds until all tasks are played, and the bottleneck: messages or playing.
+def _estimate_playing_time_and_bottleneck(
+    costs: GenerationCosts, workers: int
+) -> tuple[float, str]:
+    """Estimate how long it takes until all tasks of a generation are played.
 
     Args:
         costs: The costs of a generation.
         workers: The number of workers.
+
+    Returns:
+        A pair: the seconds, and the bottleneck, "messages" or "playing".
     """
     episodes = count_episodes_per_task(POPULATION, ROLLOUTS, workers)
     tasks = POPULATION * -(-ROLLOUTS // episodes)
@@ -156,7 +161,7 @@ def _measure_optimiser_s(size: int) -> float:
 
 
 def _measure_task_transfer_s(tasks: list[RolloutTask]) -> float:
-    """Measure the seconds in which a task of real size is sent to a Dask worker and answered."""
+    """Measure the seconds to send a task of real size to a Dask worker and get an answer."""
     import distributed
 
     with (

@@ -158,27 +158,29 @@ class LearnedRobot:
         pairs = zip(_list_returns(served), _list_returns(offline), strict=False)
         return "the same" if all(one == other for one, other in pairs) else "others"
 
-    def _format_real_time_comparison(self, span: float) -> str:
+    def _format_real_time_comparison(self, return_span: float) -> str:
         """Return as text the mean return in real time minus that offline, in points.
 
         Args:
-            span: The return that counts as 100 points.
+            return_span: The difference in return that counts as 100 points.
         """
         live, offline = self.read_result("real_time"), self.read_result("offline")
         if live is None or offline is None:
             return ""
-        more = 100.0 * (np.array(_list_returns(live)) - np.array(_list_returns(offline))) / span
+        more = (
+            100.0 * (np.array(_list_returns(live)) - np.array(_list_returns(offline))) / return_span
+        )
         return f"{more.mean():+.1f} +- {more.std(ddof=1) / len(more) ** 0.5:.1f}"
 
 
-def _format_score(row: dict[str, Any], span: float) -> str:
+def _format_score(row: dict[str, Any], return_span: float) -> str:
     """Format a student's score and the standard error of the score as a cell of the table.
 
     Args:
         row: The result of an evaluation.
-        span: The difference in return between a score of 0 and a score of 1.
+        return_span: The difference in return between a score of 0 and a score of 1.
     """
-    error = row["sd"] / max(1, row["episodes"] - 1) ** 0.5 / span
+    error = row["sd"] / max(1, row["episodes"] - 1) ** 0.5 / return_span
     few = "" if row["episodes"] == 100 else f", {row['episodes']} ep."
     return f"{row['score']:.1%} +- {error:.1%}{few}"
 

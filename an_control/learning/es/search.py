@@ -56,7 +56,7 @@ from an_control.learning.runs.card import (
     compute_mean_return,
     compute_standard_error,
     count_failures,
-    drop_episodes_failed_for_all,
+    drop_episodes_that_all_candidates_failed,
 )
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.policy import AttentionSizes, Model
@@ -624,7 +624,7 @@ class Search:
             self._draw_hints(vectors, starts, rng),
         )
         outcomes = play_episodes_under_mixture(self._engine, models, starts, conditions, hints)
-        episodes = drop_episodes_failed_for_all(outcomes.returns)
+        episodes = drop_episodes_that_all_candidates_failed(outcomes.returns)
         returns = episodes.mean(axis=1)
         if not np.isfinite(returns).any():
             raise RolloutError(

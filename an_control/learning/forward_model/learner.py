@@ -32,7 +32,7 @@ from an_control.learning.forward_model.networks import (
     ForwardModelSettings,
     NetworkTraining,
     PredictionTraining,
-    compute_usual_costs,
+    compute_usual_channel_costs,
 )
 from an_control.learning.runs.run_folder import EpisodeRecordings
 from an_control.learning.runs.run_loop import NO_FIGURES
@@ -58,8 +58,9 @@ class ForwardModelLearner:
         model: The policy.
         settings: The networks' sizes, and numbers of updates.
         seed: Seed of all random numbers of the run.
-        recorded: Episodes to learn from instead of those that the policy drives here. The
-            imputation network then has one stage, as no further episodes can be played.
+        recorded: Episodes to learn from; if it is empty, the policy plays episodes in `env`.
+            With recorded episodes the imputation network is trained once, otherwise twice: the
+            second time needs new episodes, in which the network of the first time is used.
     """
 
     unit = "step"
@@ -138,13 +139,13 @@ class ForwardModelLearner:
     def step(self) -> dict[str, Any]:
         """Make up to 1,000 updates of the network that is trained now, and return their metrics."""
         if self._training is None:
-            self._training = self._start_training()
+            self._training = self._record_episodes_and_make_training()
         training, self._minutes = self._training, self.settings.minutes
         figures = training.run_updates(CHUNK)
         if not figures:
             self._extra += 1
         if training.is_over:
-            self._add_trained_network(training)
+            self._add_trained_network_to_model(training)
             self._updates[self._stage] = training.done
             self._store_time_limit_if_cut_short(training.done < training.updates)
             self._stage, self._training = self._stage + 1, None
@@ -195,7 +196,7 @@ class ForwardModelLearner:
             for number in range(recorded):
                 self._traces += self._recordings.read_episodes(number)
         if state["training"] is not None:
-            self._training = self._make_training_of_stage()
+            self._training = self._make_training_of_current_stage()
             self._training.restore(state["training"])
         self._rng.bit_generator.state = state["rng"]
         torch.set_rng_state(torch.tensor(state["torch"]))
@@ -217,9 +218,9 @@ class ForwardModelLearner:
         return replace(self._known, trained={**self._known.trained, "forward": forward})
 
     def _store_time_limit_if_cut_short(self, was_cut: bool) -> None:
-        """Store the time limit if it has cut recording or training short.
+        """Store the present time limit if it has ended recording or training too early.
 
-        A resumed run with a higher limit then starts again.
+        If the run is resumed with a higher limit than the stored one, it starts from the beginning.
 
         Args:
             was_cut: Whether fewer steps were recorded, or fewer updates made, than the settings ask
@@ -228,7 +229,7 @@ class ForwardModelLearner:
         if was_cut:
             self._cut_at = max(self._cut_at, self.settings.minutes)
 
-    def _start_training(self) -> NetworkTraining:
+    def _record_episodes_and_make_training(self) -> NetworkTraining:
         """Record the episodes that the next network needs, and return its training."""
         if self._stage == 0:
             explorer = Explorer(self._known, self.settings.noise, self._rng)
@@ -240,16 +241,16 @@ class ForwardModelLearner:
                 steps = max(1, self.settings.steps // 2)
                 self._record_episodes(1, MissingChannelsDriver(self._known, *how, self._rng), steps)
             torch.manual_seed(self.seed)
-        return self._make_training_of_stage()
+        return self._make_training_of_current_stage()
 
-    def _make_training_of_stage(self) -> NetworkTraining:
-        """Return a new training for the current stage, with its share of the time limit."""
+    def _make_training_of_current_stage(self) -> NetworkTraining:
+        """Return a new training of the stage's network, with its share of the time limit."""
         training = self._stages[self._stage]()
         training.limit_s = self.settings.compute_time_limit_s(TIME["learn"][self._stage])
         return training
 
     def _record_episodes(
-        self, recording: int, explorer: Explorer | MissingChannelsDriver, steps: int
+        self, recording_number: int, explorer: Explorer | MissingChannelsDriver, min_steps: int
     ) -> None:
         """Record episodes and add them to the episodes to learn from.
 
@@ -257,17 +258,19 @@ class ForwardModelLearner:
         added. All added episodes are also written to the run's folder.
 
         Args:
-            recording: Number of the recording, 0 or 1, by which its file is found.
+            recording_number: Number of the recording, 0 or 1, by which its file is found.
             explorer: Chooses the actions.
-            steps: Minimum number of steps to record.
+            min_steps: Minimum number of steps to record.
         """
-        limit_s = self.settings.compute_time_limit_s(TIME["record"][recording])
+        limit_s = self.settings.compute_time_limit_s(TIME["record"][recording_number])
         how = self.settings.faults, limit_s
         traces = self._recorded
         if self._env is not None:
-            traces = record_episodes(self._env, explorer, steps, self._rng, *how)
-            self._store_time_limit_if_cut_short(sum(len(trace.actions) for trace in traces) < steps)
-        self._recordings.write_episodes(recording, traces)
+            traces = record_episodes(self._env, explorer, min_steps, self._rng, *how)
+            self._store_time_limit_if_cut_short(
+                sum(len(trace.actions) for trace in traces) < min_steps
+            )
+        self._recordings.write_episodes(recording_number, traces)
         self._traces += traces
 
     def _make_prediction_training(self) -> NetworkTraining:
@@ -279,7 +282,10 @@ class ForwardModelLearner:
         return IdentityTraining(self._traces, self.settings, np.random.default_rng(self.seed))
 
     def _make_imputation_training(self) -> NetworkTraining:
-        """Return a new training of the imputation network; its second stage continues the first."""
+        """Return a new training of the imputation network.
+
+        In the second of its two stages, training continues with the weights of the first.
+        """
         rng, arrays = np.random.default_rng(self.seed), self._known.arrays
         return ImputationTraining(
             self._traces, self.settings, rng, arrays if self._stage == 3 else {}
@@ -291,7 +297,7 @@ class ForwardModelLearner:
         arrays = {n: a for n, a in known.arrays.items() if not n.startswith(NETWORKS)}
         return replace(known, arrays=arrays, forward=None)
 
-    def _add_trained_network(self, training: NetworkTraining) -> None:
+    def _add_trained_network_to_model(self, training: NetworkTraining) -> None:
         """Add the network of a finished training to the model.
 
         The prediction network is kept aside and added together with the identity classifier.
@@ -308,7 +314,7 @@ class ForwardModelLearner:
             sizes = ForwardSizes(hidden, settings.identity, binary, settings.monitor, imputation=0)
             arrays["forward.usual"] = np.zeros(len(channels), np.float32)
             known = replace(own, arrays=arrays, forward=sizes)
-            arrays["forward.usual"] = compute_usual_costs(ForwardModel(known), self._traces)
+            arrays["forward.usual"] = compute_usual_channel_costs(ForwardModel(known), self._traces)
         else:
             assert self._known.forward is not None
             arrays = self._known.arrays | training.to_arrays()

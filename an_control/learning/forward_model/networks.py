@@ -86,7 +86,7 @@ class ForwardModelSettings:
 class NetworkTraining(ABC):
     """Base class: training of one network by Adam, with a learning rate that falls along a cosine.
 
-    It ends after its updates, or after `limit_s` seconds of processor time.
+    It ends after `updates` updates, or after `limit_s` seconds of processor time.
 
     Args:
         network: The network to train.
@@ -125,7 +125,7 @@ class NetworkTraining(ABC):
         return {}
 
     def restore_batch_state(self, state: dict[str, Any]) -> None:
-        """Restore the batches' state that `get_batch_state` returned."""
+        """Make the next batches those that follow the state that `get_batch_state` returned."""
         return
 
     @property
@@ -134,7 +134,7 @@ class NetworkTraining(ABC):
         return self.done >= self.updates or self._cpu_s >= self.limit_s
 
     def run_updates(self, updates: int) -> dict[str, float]:
-        """Make some updates, or fewer if the training ends before.
+        """Make up to `updates` updates, fewer if the training ends, and return their metrics.
 
         Args:
             updates: Maximum number of updates to make now.
@@ -291,7 +291,7 @@ class _PredictionNetwork(nn.Module):
 
     Args:
         widths: Number of inputs, units of each hidden layer, and number of outputs.
-        binary: True for binary channels (N,).
+        binary: Whether each channel (N,) is binary.
     """
 
     def __init__(self, widths: list[int], binary: torch.Tensor) -> None:
@@ -300,7 +300,7 @@ class _PredictionNetwork(nn.Module):
         self._binary = binary
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return two numbers for each channel: (B, 2 N), first N changes, then N log-scales.
+        """Return a predicted change and a log-scale for each channel (B, 2 N), all changes first.
 
         The log-scale is the logarithm of the scale of the change's error. For a binary channel the
         first number is not a change but the log-odds of reading 1.
@@ -332,7 +332,9 @@ class _PredictionNetwork(nn.Module):
         return torch.where(self._binary, chance, smooth)
 
 
-def compute_usual_costs(forward: ForwardModel, traces: Sequence[EpisodeTrace]) -> np.ndarray:
+def compute_usual_channel_costs(
+    forward: ForwardModel, traces: Sequence[EpisodeTrace]
+) -> np.ndarray:
     """Return the mean cost (negative log-likelihood) of each channel in undisturbed steps, in nats.
 
     Args:

@@ -303,7 +303,7 @@ class RunFolder:
             raise RunError(f"{path}: {error.strerror}") from error
 
     def _describe_changed_settings(self) -> str:
-        """Return a text that lists the differences from the settings of the run in the folder."""
+        """Return a text that says how the given settings differ from those in `config.json`."""
         there, asked = (
             dict(_flatten_settings(remove_changeable_settings(one)))
             for one in (self._known or {}, self._config)

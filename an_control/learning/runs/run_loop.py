@@ -54,8 +54,8 @@ class Learner(Protocol):
     def step(self) -> dict[str, Any]:
         """Make one step and return its metrics, by name.
 
-        If the metrics include "validation", the run's model file becomes the model of the step with
-        the largest validation.
+        If the metrics include "validation", a score, the run's model file holds the model of the
+        step with the highest score so far.
         """
 
     def make_checkpoint(self) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class RunLoop:
                     board = MetricsBoard(self.folder, self.done - 1)
                 else:
                     self.folder.append_metrics(line)
-                kept = self._write_model_if_best(line)
+                kept = self._write_model_and_tell_if_best(line)
                 board.add_metrics(line, self.learner.unit)
                 if kept or time.monotonic() - saved >= self.save_every_s:
                     self._save_checkpoint()
@@ -249,14 +249,14 @@ class RunLoop:
         self.metrics.append(line)
         return line
 
-    def _write_model_if_best(self, metrics: Mapping[str, Any]) -> bool:
-        """Write the model file if the validation of this step is the best so far.
+    def _write_model_and_tell_if_best(self, metrics: Mapping[str, Any]) -> bool:
+        """Write the model file if the score "validation" of this step is the best so far.
 
         Args:
             metrics: Metrics of the step, by name.
 
         Returns:
-            Whether it is the best so far.
+            Whether the score is the best so far, so that the file was written.
         """
         best = "validation" in metrics and bool(metrics["validation"] >= self._best)
         if best:

@@ -30,33 +30,39 @@ MASS = np.float64(ROUND_MASS)
 
 
 @njit(error_model="numpy", nogil=True)
-def copy_candidate_weights(candidates, candidate, column, rows, bias, weights, head):
+def copy_candidate_weights(
+    candidates, candidate, column, gate_weights, score_biases, score_weights, head_weights
+):
     """Copy a candidate policy's weights into a column of the batch.
 
-    There are d LSTM units, K units of a neuron (padded), M queries and B episodes (columns).
+    There are d LSTM units, padded to K, M queries and B columns, each of which is one episode.
 
     Args:
         candidates: `PackedWeights` of all candidates.
         candidate: Index of the candidate.
         column: Index of the column.
-        rows: Output: weights of the LSTMs' gates (., 4d, B).
-        bias: Output: biases of the attention scores (M, B).
-        weights: Output: weights of the attention scores (K, M, B).
-        head: Output: weights of the head (., B).
+        gate_weights: Output: weights and biases of the LSTMs' gates, with the R rows of
+            `PackedWeights.gate_rows` (R, 4d, B).
+        score_biases: Output: biases of the attention scores (M, B).
+        score_weights: Output: weights of the attention scores (K, M, B).
+        head_weights: Output: all H weights and biases of the head, in the order of
+            `PackedWeights.head` (H, B).
     """
-    for k in range(rows.shape[0]):
-        for g in range(rows.shape[1]):
-            rows[k, g, column] = candidates.gate_rows[candidate, k, g]
-    for q in range(bias.shape[0]):
-        bias[q, column] = candidates.score_rows[candidate, 0, q]
+    for k in range(gate_weights.shape[0]):
+        for g in range(gate_weights.shape[1]):
+            gate_weights[k, g, column] = candidates.gate_rows[candidate, k, g]
+    for q in range(score_biases.shape[0]):
+        score_biases[q, column] = candidates.score_rows[candidate, 0, q]
         for k in range(candidates.score_rows.shape[1] - 1):
-            weights[k, q, column] = candidates.score_rows[candidate, 1 + k, q]
-    for i in range(head.shape[0]):
-        head[i, column] = candidates.head[candidate, i]
+            score_weights[k, q, column] = candidates.score_rows[candidate, 1 + k, q]
+    for i in range(head_weights.shape[0]):
+        head_weights[i, column] = candidates.head[candidate, i]
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def compute_common_gates_and_input_weights(options, rows, action, common, input_weights):
+def compute_common_gates_and_input_weights(
+    options, gate_weights, previous_action, common_gates, input_weights
+):
     """Compute the part of the gates, and the input weights, that all LSTMs share in a step.
 
     Every channel has an LSTM with the same weights. Both results depend on the previous action, but
@@ -65,54 +71,57 @@ def compute_common_gates_and_input_weights(options, rows, action, common, input_
 
     Args:
         options: Options of the policy, a `KernelOptions`.
-        rows: Weights of the gates (., 4d, B), in the order of `PackedWeights`.
-        action: Previous actions (A, B).
-        common: Output: the part of the gates that all channels share (4d, B).
+        gate_weights: Weights and biases of the gates, with the R rows of
+            `PackedWeights.gate_rows` (R, 4d, B).
+        previous_action: Previous actions (A, B).
+        common_gates: Output: the part of the gates that all channels share (4d, B).
         input_weights: Output: weights in the gates of the F inputs (F, 4d, B), which an LSTM gets
             from its channel's readings.
     """
-    inputs, actions, gates = options.inputs, action.shape[0], common.shape[0]
+    inputs, actions, gates = options.inputs, previous_action.shape[0], common_gates.shape[0]
     for g in range(gates):
         for b in range(BATCH):
-            common[g, b] = rows[0, g, b]
+            common_gates[g, b] = gate_weights[0, g, b]
         for a in range(actions):
             for b in range(BATCH):
-                common[g, b] += rows[1 + inputs + a, g, b] * action[a, b]
+                common_gates[g, b] += gate_weights[1 + inputs + a, g, b] * previous_action[a, b]
     for f in range(inputs):
         for g in range(gates):
             for b in range(BATCH):
-                input_weights[f, g, b] = rows[1 + f, g, b]
+                input_weights[f, g, b] = gate_weights[1 + f, g, b]
         if options.products:
             for a in range(actions):
                 row = 1 + inputs + actions + options.recurrent + f * actions + a
                 for g in range(gates):
                     for b in range(BATCH):
-                        input_weights[f, g, b] += rows[row, g, b] * action[a, b]
+                        input_weights[f, g, b] += gate_weights[row, g, b] * previous_action[a, b]
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def add_matrix_products(out, rows, x):
-    """Add the product ``rows.T @ x[i]`` to ``out[i]`` for each input slot i, in every column.
+def add_matrix_products(out, matrices, vectors):
+    """Add ``matrices.T @ vectors[i]`` to ``out[i]`` for each input slot i, in each of B columns.
+
+    There are N input slots. K is a multiple of 8; matrices and vectors are padded with zeros, which
+    do not change the result.
 
     Args:
-        out: Array to add to (N, W, B).
-        rows: Matrix of each column (K, W, B).
-        x: Vectors (N, K, B). K is a multiple of 8; rows and x are padded with zeros, which do not
-            change the result.
+        out: Sums (N, W, B), vectors of length W, to which the products are added.
+        matrices: One matrix (K, W) in each column (K, W, B).
+        vectors: One vector of length K for each slot and column (N, K, B).
     """
     channels, width, _ = out.shape
-    for k in range(0, rows.shape[0], 8):
+    for k in range(0, matrices.shape[0], 8):
         for j in range(width):
             for i in range(channels):
                 for b in range(BATCH):
-                    total = out[i, j, b] + rows[k, j, b] * x[i, k, b]
-                    total = total + rows[k + 1, j, b] * x[i, k + 1, b]
-                    total = total + rows[k + 2, j, b] * x[i, k + 2, b]
-                    total = total + rows[k + 3, j, b] * x[i, k + 3, b]
-                    total = total + rows[k + 4, j, b] * x[i, k + 4, b]
-                    total = total + rows[k + 5, j, b] * x[i, k + 5, b]
-                    total = total + rows[k + 6, j, b] * x[i, k + 6, b]
-                    out[i, j, b] = total + rows[k + 7, j, b] * x[i, k + 7, b]
+                    total = out[i, j, b] + matrices[k, j, b] * vectors[i, k, b]
+                    total = total + matrices[k + 1, j, b] * vectors[i, k + 1, b]
+                    total = total + matrices[k + 2, j, b] * vectors[i, k + 2, b]
+                    total = total + matrices[k + 3, j, b] * vectors[i, k + 3, b]
+                    total = total + matrices[k + 4, j, b] * vectors[i, k + 4, b]
+                    total = total + matrices[k + 5, j, b] * vectors[i, k + 5, b]
+                    total = total + matrices[k + 6, j, b] * vectors[i, k + 6, b]
+                    out[i, j, b] = total + matrices[k + 7, j, b] * vectors[i, k + 7, b]
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
@@ -188,7 +197,7 @@ def push_readings(readings, stacks):
 def run_stacked_neurons(stacks, common, input_weights, outputs):
     """Run sensory neurons without an LSTM: a tanh layer on the k newest readings of a slot.
 
-    There are N input slots, K units of a neuron (padded) and B episodes (columns).
+    There are N input slots, neurons whose units are padded to K, and B episodes (columns).
 
     Args:
         stacks: Stacks of the k newest readings (N, k, B).
@@ -212,8 +221,8 @@ def compute_gates_in_one_pass(readings, common, input_weights, recurrent_weights
     """Compute the gates' values in one pass, for LSTMs with one input and K = 8.
 
     In this case it is a faster substitute for `compute_gates_without_recurrence`,
-    `add_matrix_products` and `apply_tanh_to_gates`. There are N input slots, d LSTM units, K units
-    of a neuron (padded) and B episodes (columns).
+    `add_matrix_products` and `apply_tanh_to_gates`. There are N input slots, d LSTM units, padded
+    to K, and B episodes (columns).
 
     Args:
         readings: Readings of the input slots (N, B).
@@ -238,30 +247,30 @@ def compute_gates_in_one_pass(readings, common, input_weights, recurrent_weights
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def compute_attention_in_one_pass(bias, weights, outputs, score):
+def compute_attention_in_one_pass(score_biases, score_weights, outputs, score):
     """Compute the attention from the neurons' outputs in one pass, for tanh attention and K = 8.
 
     In this case it is a faster substitute for `set_scores_to_bias`, `add_matrix_products` and
-    `convert_scores_to_weights`. There are N input slots, K units of a neuron (padded), M queries
-    and B episodes (columns).
+    `convert_scores_to_weights`. There are N input slots, neurons whose units are padded to K, M
+    queries and B episodes (columns).
 
     Args:
-        bias: Biases of the scores (M, B).
-        weights: Weights of the scores (K, M, B).
+        score_biases: Biases of the scores (M, B).
+        score_weights: Weights of the scores (K, M, B).
         outputs: The neurons' outputs (N, K, B).
-        score: Output: the attention (N, M, B).
+        score: Output: the attention weights (N, M, B).
     """
     for i in range(score.shape[0]):
         for q in range(score.shape[1]):
             for b in range(BATCH):
-                total = bias[q, b] + weights[0, q, b] * outputs[i, 0, b]
-                total = total + weights[1, q, b] * outputs[i, 1, b]
-                total = total + weights[2, q, b] * outputs[i, 2, b]
-                total = total + weights[3, q, b] * outputs[i, 3, b]
-                total = total + weights[4, q, b] * outputs[i, 4, b]
-                total = total + weights[5, q, b] * outputs[i, 5, b]
-                total = total + weights[6, q, b] * outputs[i, 6, b]
-                score[i, q, b] = compute_tanh(total + weights[7, q, b] * outputs[i, 7, b])
+                total = score_biases[q, b] + score_weights[0, q, b] * outputs[i, 0, b]
+                total = total + score_weights[1, q, b] * outputs[i, 1, b]
+                total = total + score_weights[2, q, b] * outputs[i, 2, b]
+                total = total + score_weights[3, q, b] * outputs[i, 3, b]
+                total = total + score_weights[4, q, b] * outputs[i, 4, b]
+                total = total + score_weights[5, q, b] * outputs[i, 5, b]
+                total = total + score_weights[6, q, b] * outputs[i, 6, b]
+                score[i, q, b] = compute_tanh(total + score_weights[7, q, b] * outputs[i, 7, b])
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
@@ -301,20 +310,20 @@ def advance_lstm_cells(gates, outputs, cells):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def set_scores_to_bias(bias, score):
+def set_scores_to_bias(biases, score):
     """Set the attention scores (N, M, B) of all slots to their biases, in place.
 
     There are N input slots, M queries and B episodes (columns).
 
     Args:
-        bias: Biases of the scores (M, B).
+        biases: Biases of the scores (M, B).
         score: Output: the scores (N, M, B).
     """
     channels, queries, _ = score.shape
     for i in range(channels):
         for q in range(queries):
             for b in range(BATCH):
-                score[i, q, b] = bias[q, b]
+                score[i, q, b] = biases[q, b]
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
@@ -414,7 +423,7 @@ def compute_head_input(softmax, sums, mass, scratch, head_input):
         sums: Weighted sums of the readings (M, B).
         mass: Sums of the attention weights, for a softmax (M, B).
         scratch: Scratch space (M, B) float32.
-        head_input: Output: the head's input (., B) float64.
+        head_input: Output: the head's input float64, (2 M - 2, B) for a softmax, else (M, B).
     """
     queries = sums.shape[0]
     if softmax:
@@ -435,31 +444,33 @@ def compute_head_input(softmax, sums, mass, scratch, head_input):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def apply_head(options, head, widths, head_input, scratch, action):
+def apply_head(options, layer_weights, widths, head_input, scratch, action):
     """Run the head, a stack of dense layers, on its input and write the actions.
 
     There are A actions and B episodes (columns).
 
     Args:
         options: Options of the policy, a `KernelOptions`.
-        head: Weights and biases of all layers (., B).
+        layer_weights: All H weights and biases of the layers, in the order of `PackedWeights.head`
+            (H, B).
         widths: Number of units of each layer.
-        head_input: Input (W, B); this is overwritten.
+        head_input: Input in the first rows of an array (W, B), which is overwritten. W is at least
+            the number of inputs and the largest number of units.
         scratch: Scratch space (W, B).
         action: Output: the actions (A, B).
     """
     layers, at = len(widths), 0
-    inputs = (len(head) - _count_weights_after_first_layer(widths)) // widths[0] - 1
+    inputs = (len(layer_weights) - _count_weights_after_first_layer(widths)) // widths[0] - 1
     for layer in range(layers):
         width = widths[layer]
         for j in range(width):
             for b in range(BATCH):
-                scratch[j, b] = head[at + j, b]
+                scratch[j, b] = layer_weights[at + j, b]
         at += width
         for i in range(inputs):
             for j in range(width):
                 for b in range(BATCH):
-                    scratch[j, b] += head[at + j, b] * head_input[i, b]
+                    scratch[j, b] += layer_weights[at + j, b] * head_input[i, b]
             at += width
         last = layer == layers - 1
         for j in range(width):
