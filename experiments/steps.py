@@ -45,7 +45,7 @@ class ExperimentStep:
         return shlex.split(self.command)
 
     @property
-    def files_read(self) -> list[str]:
+    def input_files(self) -> list[str]:
         """The paths of the models and recipes in the command, which are the inputs of the step."""
         return [word for word in self.command_words if word.endswith(READ) and word != self.makes]
 
@@ -67,7 +67,7 @@ class ExperimentStep:
         """
         return {
             "command": self.command,
-            "reads": {path: _hash_file(path) for path in self.files_read},
+            "reads": {path: _hash_file(path) for path in self.input_files},
         }
 
 

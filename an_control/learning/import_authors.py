@@ -274,7 +274,7 @@ class _ParameterReader:
             raise ValueError(f"params has {len(self.flat)} numbers, this kind has {self.at}")
 
 
-def import_authors(path: str | os.PathLike[str], kind: str) -> Model:
+def import_policy_of_authors(path: str | os.PathLike[str], kind: str) -> Model:
     """Read a policy of the AttentionNeuron paper's authors from an ``.npz`` file.
 
     Args:

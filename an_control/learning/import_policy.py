@@ -248,15 +248,23 @@ def _find_actor_layers_and_final_tanh(
     if any(re.match(r"(actor\.)?(pi_)?features_extractor\..*weight", name) for name in weights):
         raise ValueError("has a features extractor with weights, which is not converted")
     if "action_net.weight" in weights:
-        return _find_layers(weights, ACTOR_CRITIC[0]), _find_layer(weights, ACTOR_CRITIC[1]), False
+        return (
+            _get_linear_layers_of_sequential(weights, ACTOR_CRITIC[0]),
+            _get_linear_layer(weights, ACTOR_CRITIC[1]),
+            False,
+        )
     if "actor.mu.weight" in weights:
-        return _find_layers(weights, "actor.latent_pi"), _find_layer(weights, "actor.mu"), True
-    if layers := _find_layers(weights, "actor.mu"):
+        return (
+            _get_linear_layers_of_sequential(weights, "actor.latent_pi"),
+            _get_linear_layer(weights, "actor.mu"),
+            True,
+        )
+    if layers := _get_linear_layers_of_sequential(weights, "actor.mu"):
         return layers[:-1], layers[-1], True
     raise ValueError("has no actor of PPO, A2C, SAC, TQC, TD3 or DDPG with an MLP")
 
 
-def _find_layer(weights: Mapping[str, np.ndarray], name: str) -> Layer:
+def _get_linear_layer(weights: Mapping[str, np.ndarray], name: str) -> Layer:
     """Return the weight matrix (outputs, inputs) and the bias (outputs,) of a linear layer.
 
     Args:
@@ -274,7 +282,7 @@ def _find_layer(weights: Mapping[str, np.ndarray], name: str) -> Layer:
     return weight, bias
 
 
-def _find_layers(weights: Mapping[str, np.ndarray], name: str) -> list[Layer]:
+def _get_linear_layers_of_sequential(weights: Mapping[str, np.ndarray], name: str) -> list[Layer]:
     """Return the linear layers of a torch Sequential, in order.
 
     Args:
@@ -283,7 +291,7 @@ def _find_layers(weights: Mapping[str, np.ndarray], name: str) -> list[Layer]:
     """
     pattern = re.compile(rf"{re.escape(name)}\.(\d+)\.weight")
     places = sorted(int(found[1]) for one in weights if (found := pattern.fullmatch(one)))
-    return [_find_layer(weights, f"{name}.{place}") for place in places]
+    return [_get_linear_layer(weights, f"{name}.{place}") for place in places]
 
 
 def _find_onnx_activation_operator(settings: Mapping[str, Any], default: str) -> str:

@@ -278,9 +278,9 @@ class RecurrentLayer(nn.Module):
         relative = self._split_heads(linear(self.ages, self.relative))  # (H, W, D)
         content_scores = (query + self.content_bias[:, None]) @ key.mT
         position_scores = (query + self.position_bias[:, None]) @ relative.mT
-        scores = (content_scores + _convert_to_absolute_scores(position_scores)) * query.shape[
-            -1
-        ] ** -0.5
+        scores = (
+            content_scores + _convert_to_scores_by_absolute_position(position_scores)
+        ) * query.shape[-1] ** -0.5
         scores = scores.masked_fill(filled[:, None, None] == 0, -torch.inf)
         heard = scores.softmax(-1) @ value
         return linear(heard.transpose(1, 2).flatten(2), self.output)
@@ -341,7 +341,7 @@ class RecurrenceGate(nn.Module):
         return x + update * (new - x)
 
 
-def _convert_to_absolute_scores(relative_scores: Tensor) -> Tensor:
+def _convert_to_scores_by_absolute_position(relative_scores: Tensor) -> Tensor:
     """Convert attention scores by relative position to attention scores by absolute position.
 
     Step t of T attends to a window of W ticks, the columns t to t + W - 1 of the result. Its W

@@ -134,7 +134,7 @@ def parse_disturb_option(disturbance_class: type[F], texts: Sequence[str]) -> tu
     return tuple(found)
 
 
-def check_probabilities(faults: Mapping[F, float]) -> None:
+def check_sum_of_probabilities(faults: Mapping[F, float]) -> None:
     """Check that the probabilities of some disturbances sum to at most 1.
 
     Raises:

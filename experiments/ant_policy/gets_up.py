@@ -128,9 +128,11 @@ class Trials:
             noise: The standard deviation of noise on the actions.
         """
         reflex = self.make_reflex(unscaled_weights)
-        return float(np.mean([self._play_trial(reflex, int(seed), noise) for seed in seeds]))
+        return float(
+            np.mean([self._play_trial_and_get_return(reflex, int(seed), noise) for seed in seeds])
+        )
 
-    def _play_trial(self, reflex: Reflex, seed: int, noise: float) -> float:
+    def _play_trial_and_get_return(self, reflex: Reflex, seed: int, noise: float) -> float:
         """Play one trial and return its return, less penalties for a fall and for not getting up.
 
         Args:

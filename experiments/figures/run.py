@@ -126,12 +126,12 @@ def fill_table_rows(rows: Sequence[str], column: int, results: Mapping[str, Any]
     return filled
 
 
-def run_figure_command(command: FigureCommand, results: Path) -> ExitStatus:
+def run_figure_command(command: FigureCommand, results_file: Path) -> ExitStatus:
     """Run a command of a figure and return the exit status.
 
     Args:
         command: The command.
-        results: The JSON file to which the command writes its results if it is an evaluation.
+        results_file: The JSON file to which the command writes its results if it is an evaluation.
     """
     program, *rest = shlex.split(command.command)
     programs = {
@@ -139,7 +139,7 @@ def run_figure_command(command: FigureCommand, results: Path) -> ExitStatus:
         "python": [sys.executable],
         "make": ["make"],
     }
-    asked = ["--json", str(results)] if command.column is not None else []
+    asked = ["--json", str(results_file)] if command.column is not None else []
     return subprocess.run([*programs[program], *rest, *asked], cwd=ROOT, check=False).returncode
 
 

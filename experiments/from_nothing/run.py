@@ -142,7 +142,7 @@ class SearchedTask:
         found = sorted((folder / self.name).glob(f"{kind}-*.json"))
         return [json.loads(path.read_text()) for path in found]
 
-    def read_curves(self, folder: Path, kind: str) -> list[np.ndarray]:
+    def read_validation_curves(self, folder: Path, kind: str) -> list[np.ndarray]:
         """Return the validation curve of each run of a kind of policy and search.
 
         A curve is an array (3, V) for V validations; `read_validation_curve` describes its rows.
@@ -166,7 +166,7 @@ class SearchedTask:
 
         It comes from the result file, or from this task if there is no such file yet.
         """
-        return count_workers(json.loads(result.read_text())) if result.exists() else self.workers
+        return get_worker_count(json.loads(result.read_text())) if result.exists() else self.workers
 
 
 TASKS = (
@@ -188,7 +188,7 @@ TASKS = (
 )
 
 
-def count_workers(result: dict[str, Any]) -> int:
+def get_worker_count(result: dict[str, Any]) -> int:
     """Return the number of processes that a run used; 1 if the result does not contain it."""
     return int(result.get("workers", 1))
 
@@ -259,7 +259,7 @@ def make_row(task: SearchedTask, kind: str, folder: Path, random_return: float) 
         if len(ordered)
         else math.nan
     )
-    ends = [(count_workers(one), one["metrics"][-1]) for one in results]
+    ends = [(get_worker_count(one), one["metrics"][-1]) for one in results]
     last = np.array([[workers * end["wall_s"], end["steps"]] for workers, end in ends])
     return [
         task.name,
@@ -312,7 +312,7 @@ def draw_pictures(folder: Path, out: Path) -> None:
 
     shown = defaultdict(list)
     for task in TASKS:
-        if any(task.read_curves(folder, kind) for kind in task.kinds):
+        if any(task.read_validation_curves(folder, kind) for kind in task.kinds):
             shown[task.picture].append(task)
     out.mkdir(parents=True, exist_ok=True)
     for name, tasks in shown.items():
@@ -335,7 +335,7 @@ def _draw_returns_of_task(
         steps_axes: The axes for returns over steps.
     """
     for kind in task.kinds:
-        curves = task.read_curves(folder, kind)
+        curves = task.read_validation_curves(folder, kind)
         for axes, column in ((time_axes, 0), (steps_axes, 1)):
             _draw_mean_and_range(axes, [(one[column], one[2]) for one in curves], KINDS[kind].label)
     time_axes.set(title=task.name, xlabel="minutes of one core", ylabel="validation: mean return")

@@ -301,7 +301,7 @@ def read_memory_mb(pid: int) -> float:
     return int(line.split()[1]) / 1024
 
 
-def measure_page_costs(minutes: float) -> None:
+def measure_and_print_page_costs(minutes: float) -> None:
     """Measure how the page slows the policy, and print the figures and the machine's load as JSON.
 
     Args:
@@ -342,7 +342,7 @@ def main(arguments: Sequence[str]) -> int:
     if what == "pictures":
         take_pictures(Path(rest[0]) if rest else ROOT / "docs/how-to/watch", rest[1:])
     elif what == "measure":
-        measure_page_costs(float(rest[0]) if rest else 1.0)
+        measure_and_print_page_costs(float(rest[0]) if rest else 1.0)
     else:
         print(__doc__, file=sys.stderr)
         return 2

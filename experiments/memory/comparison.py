@@ -108,7 +108,7 @@ class MemoryComparison:
             RunError: The folder cannot be written, or another process works in it.
         """
         with self._folder.lock():
-            self._folder.write_settings(self.lines)
+            self._folder.write_settings_and_metrics(self.lines)
             while len(self.lines) < self.training_count:
                 line = self._run_training(len(self.lines))
                 self.lines.append(line)

@@ -42,7 +42,7 @@ def make_tables(lines: list[TrainingResult]) -> dict[str, str]:
         diverged = f"{sum(one['diverged'] for one in drawn)} of {len(drawn)}"
         draws.append([memory.name, diverged, f"{max(found):.2f}", f"{np.median(found):.2f}"])
         draws[-1] += [_format_setting(value) for value in best["settings"].values()]
-    return {SCORES: _make_markdown(scores), DRAWS: _make_markdown(draws)}
+    return {SCORES: _make_markdown_table(scores), DRAWS: _make_markdown_table(draws)}
 
 
 def _format_mean(scores: list[float]) -> str:
@@ -57,7 +57,7 @@ def _format_setting(value: float | None) -> str:
     return "no" if value is None else f"{value:.2g}"
 
 
-def _make_markdown(rows: list[list[str]]) -> str:
+def _make_markdown_table(rows: list[list[str]]) -> str:
     """Format a Markdown table; the first row has the headings."""
     lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -39,7 +39,7 @@ from experiments.learned_runs import (
     read_results,
     run_an_control,
     update_results_file,
-    write_settings_unless_finished,
+    write_settings_and_tell_if_unfinished,
 )
 
 PAGE, TITLE = ROOT / "experiments/parts/report.md", "comparison of parts"
@@ -162,7 +162,7 @@ class ComparedPolicy:
             SettingsMismatchError: The folder contains a run with other settings.
         """
         folder = self.runs_folder / str(seed)
-        if not write_settings_unless_finished(
+        if not write_settings_and_tell_if_unfinished(
             folder, self.make_settings(teacher, minutes, episodes)
         ):
             return

@@ -217,15 +217,15 @@ def measure_costs(blocks: int) -> dict[str, Any]:
     return found
 
 
-def _compare_costs(plain: MeasuredNode, node: MeasuredNode) -> dict[str, Any]:
+def _compare_costs(plain_node: MeasuredNode, node: MeasuredNode) -> dict[str, Any]:
     """Return a node's CPU times, and their differences from the node that records nothing, by name.
 
     Args:
-        plain: The node that records nothing.
+        plain_node: The node that records nothing.
         node: The other node.
     """
     lasts_s = BLOCK_TICKS * STEP_S
-    more = [100.0 * (a - b) / lasts_s for a, b in zip(node.cpu_s, plain.cpu_s, strict=True)]
+    more = [100.0 * (a - b) / lasts_s for a, b in zip(node.cpu_s, plain_node.cpu_s, strict=True)]
     quarters = statistics.quantiles(more, n=4) if len(more) > 1 else [0.0, 0.0, 0.0]
     found: dict[str, Any] = {
         "kind": node.kind,
@@ -233,11 +233,14 @@ def _compare_costs(plain: MeasuredNode, node: MeasuredNode) -> dict[str, Any]:
         "more_percent": statistics.median(more),
         "more_percent_quarters": [quarters[0], quarters[2]],
         "after_command_us": 1e6
-        * float(np.mean(node.tick_s) - np.mean(node.command_s) - np.mean(plain.tick_s)
-                + np.mean(plain.command_s)),
+        * float(np.mean(node.tick_s) - np.mean(node.command_s) - np.mean(plain_node.tick_s)
+                + np.mean(plain_node.command_s)),
     }  # fmt: skip
     for share in (50, 95, 99):
-        own, its = np.percentile(node.command_s, share), np.percentile(plain.command_s, share)
+        own, its = (
+            np.percentile(node.command_s, share),
+            np.percentile(plain_node.command_s, share),
+        )
         found[f"p{share}_us"] = 1e6 * float(own)
         found[f"p{share}_more_percent"] = 100.0 * float(own / its - 1.0)
     return found

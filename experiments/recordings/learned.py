@@ -53,7 +53,7 @@ class ReturnRequirement:
 
 
 def make_recording_step(
-    name: str, model: str, episodes: int, seed: int, push: float
+    name: str, model: str, episodes: int, seed: int, max_noise_sd: float
 ) -> ExperimentStep:
     """Return the step that records episodes of the Ant as a bag.
 
@@ -62,12 +62,12 @@ def make_recording_step(
         model: The model that controls the Ant.
         episodes: Number of episodes.
         seed: Seed of the first episode.
-        push: Maximum standard deviation of the noise on the actions; see `record_driving`.
+        max_noise_sd: Maximum standard deviation of the noise on the actions; see `record_driving`.
     """
     return ExperimentStep(
         f"{RUNS}/{name}.json",
         f"python -m experiments recordings drive {RUNS}/{name} --model {model}"
-        f" --episodes {episodes} --seed {seed} --push {push:g}",
+        f" --episodes {episodes} --seed {seed} --push {max_noise_sd:g}",
     )
 
 

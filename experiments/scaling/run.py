@@ -131,12 +131,12 @@ def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
     return {"task": task, "numbers": form.vector_size, **costs._asdict(), "rows": rows}
 
 
-def _measure_episode_s(task: RolloutTask, limit: int, seconds: float) -> float:
+def _measure_episode_s(task: RolloutTask, episode_steps: int, seconds: float) -> float:
     """Measure the time per step in short episodes, and return the seconds of a full episode.
 
     Args:
         task: The task of a worker.
-        limit: The number of steps of a full episode.
+        episode_steps: The number of steps of a full episode.
         seconds: Seconds for the measurement.
     """
     name, channels, model, starts, disturbance = task.arguments
@@ -146,13 +146,15 @@ def _measure_episode_s(task: RolloutTask, limit: int, seconds: float) -> float:
         return int(play_pickled_model(name, channels, model, starts[:4], disturbance).steps.sum())
 
     play_and_count_steps()
-    return limit / measure_median_steps_per_s(play_and_count_steps, seconds, time.process_time)
+    return episode_steps / measure_median_steps_per_s(
+        play_and_count_steps, seconds, time.process_time
+    )
 
 
-def _measure_optimiser_s(size: int) -> float:
-    """Measure the seconds that CMA-ES itself needs for a generation, for `size` parameters."""
+def _measure_optimiser_s(parameter_count: int) -> float:
+    """Measure the seconds that CMA-ES itself needs for a generation, for this many parameters."""
     rng = np.random.default_rng(0)
-    optimiser = make_optimiser("cma", np.zeros(size), 0.1, POPULATION)
+    optimiser = make_optimiser("cma", np.zeros(parameter_count), 0.1, POPULATION)
     begin = time.perf_counter()
     for _ in range(GENERATIONS):
         candidates = optimiser.ask(rng)

@@ -35,7 +35,7 @@ from experiments.learned_runs import (
     read_results,
     run_an_control,
     update_results_file,
-    write_settings_unless_finished,
+    write_settings_and_tell_if_unfinished,
 )
 
 PAGE = ROOT / "experiments/students/report.md"
@@ -189,7 +189,7 @@ class ComparedStudent:
             SettingsMismatchError: The folder contains a run with other settings.
         """
         what, run = self.comparison, self.runs_folder / str(seed)
-        if not write_settings_unless_finished(run, self.make_settings(episodes, teacher)):
+        if not write_settings_and_tell_if_unfinished(run, self.make_settings(episodes, teacher)):
             return
         print(f"{self.name}, seed {seed}", flush=True)
         run_an_control(

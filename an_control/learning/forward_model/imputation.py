@@ -87,9 +87,11 @@ class ImputationTraining(NetworkTraining):
             units = len(arrays["imputation.0.bias"])
         self._network = _ImputationNetwork([3 * count + actions, units, units, count])
         if "imputation.0.bias" in arrays:
-            self._load_arrays(arrays)
+            self._load_weights_from_arrays(arrays)
         else:
-            self._network.set_to_linear_model(*self._batch.fit_linear_estimates(LINEAR_TICKS))
+            self._network.set_to_linear_model(
+                *self._batch.fit_linear_channels_weights_and_biases(LINEAR_TICKS)
+            )
         super().__init__(self._network, settings.rate, settings.imputation_updates)
 
     def compute_loss(self) -> torch.Tensor:
@@ -142,7 +144,7 @@ class ImputationTraining(NetworkTraining):
         middles = np.concatenate([middle, middle, np.zeros(shared)])
         return middles, np.concatenate([spread, spread, np.ones(shared)])
 
-    def _load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def _load_weights_from_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Load weights from a model file, converted to the normalised readings of the training."""
         middles, spreads = self._compute_input_mean_and_sd()
         own = {key: arrays[f"imputation.{key}"].astype(np.float64) for key in LAYERS}
@@ -240,7 +242,9 @@ class _ImputationBatch:
         made = readings, actions, self._missing.copy(), self._estimate.copy()
         return tuple(torch.from_numpy(part) for part in made)  # type: ignore[return-value]
 
-    def fit_linear_estimates(self, max_ticks: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def fit_linear_channels_weights_and_biases(
+        self, max_ticks: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Fit a linear estimate of each channel that varies, by ridge regression.
 
         The regression uses random ticks of the episodes, with randomly drawn missing channels in

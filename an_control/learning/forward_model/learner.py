@@ -233,13 +233,15 @@ class ForwardModelLearner:
         """Record the episodes that the next network needs, and return its training."""
         if self._stage == 0:
             explorer = Explorer(self._known, self.settings.noise, self._rng)
-            self._record_episodes(0, explorer, self.settings.steps)
+            self._record_and_add_episodes(0, explorer, self.settings.steps)
             torch.manual_seed(self.seed)
         elif self._stage > 1:
             if self._stage == 3:
                 how = self.settings.missing, self.settings.noise
                 steps = max(1, self.settings.steps // 2)
-                self._record_episodes(1, MissingChannelsDriver(self._known, *how, self._rng), steps)
+                self._record_and_add_episodes(
+                    1, MissingChannelsDriver(self._known, *how, self._rng), steps
+                )
             torch.manual_seed(self.seed)
         return self._make_training_of_current_stage()
 
@@ -249,7 +251,7 @@ class ForwardModelLearner:
         training.limit_s = self.settings.compute_time_limit_s(TIME["learn"][self._stage])
         return training
 
-    def _record_episodes(
+    def _record_and_add_episodes(
         self, recording_number: int, explorer: Explorer | MissingChannelsDriver, min_steps: int
     ) -> None:
         """Record episodes and add them to the episodes to learn from.

@@ -19,7 +19,7 @@ from torch import nn
 
 from an_control.disturbance import Range
 from an_control.learning.forward_model.episodes import EpisodeTrace
-from an_control.learning.runs.run_folder import to_tensors
+from an_control.learning.runs.run_folder import convert_arrays_to_tensors
 from an_control.learning.training_disturbances import Fault
 from an_control.monitor.costs import Costs
 from an_control.monitor.forward_model import LEAST_CHANGE, ForwardModel
@@ -173,8 +173,8 @@ class NetworkTraining(ABC):
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint that `make_checkpoint` returned."""
         self.done, self._cpu_s = state["done"], state["cpu_s"]
-        self.network.load_state_dict(to_tensors(state["network"]))
-        self._optimiser.load_state_dict(to_tensors(state["optimiser"]))
+        self.network.load_state_dict(convert_arrays_to_tensors(state["network"]))
+        self._optimiser.load_state_dict(convert_arrays_to_tensors(state["optimiser"]))
         self.restore_batch_state(state["further"])
 
 
@@ -238,7 +238,7 @@ class PredictionTraining(NetworkTraining):
     name = "predict"
 
     def __init__(self, traces: Sequence[EpisodeTrace], settings: ForwardModelSettings) -> None:
-        before, actions, after, episode = join_steps_of_traces(traces)
+        before, actions, after, episode = get_readings_actions_next_readings_and_episodes(traces)
         self._step = np.abs(after - before).mean(0) + LEAST_CHANGE
         self.binary = np.isin(before, (0.0, 1.0)).all(0) & (before.min(0) < before.max(0))
         """(N,) True for channels that read both 0 and 1 and nothing else."""
@@ -344,7 +344,9 @@ def compute_usual_channel_costs(
     Returns:
         The costs (N,).
     """
-    calm = join_steps_of_traces([trace for trace in traces if not trace.disturbed] or traces)
+    calm = get_readings_actions_next_readings_and_episodes(
+        [trace for trace in traces if not trace.disturbed] or traces
+    )
     before, actions, after = (part[-CALM_STEPS:] for part in calm[:3])
     costs, seen = np.zeros((before.shape[1],) * 2), forward.predict(before, actions)
     Costs(forward, MONITOR.costs).add_tick_costs(costs, after - before, seen.change, after, seen)
@@ -352,7 +354,7 @@ def compute_usual_channel_costs(
     return usual
 
 
-def join_steps_of_traces(
+def get_readings_actions_next_readings_and_episodes(
     traces: Sequence[EpisodeTrace],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Join the steps of all episodes into arrays of S steps.

@@ -169,7 +169,7 @@ class LiveEpisode:
         self.fell = False
         """Whether the environment ended the episode (terminated)."""
         self.done = False
-        self._check_readings_arrive(ended=False)
+        self._check_readings_arrive(episode_has_ended=False)
 
     def __iter__(self) -> Iterator[Tick]:
         disturbance, channels, rewards = self._disturbance, self._channels, self.rewards
@@ -217,11 +217,11 @@ class LiveEpisode:
             stop.update_walked_distance(step + 1, self.info.get("distance_m"))
         return reward
 
-    def _check_readings_arrive(self, ended: bool) -> None:
+    def _check_readings_arrive(self, episode_has_ended: bool) -> None:
         """Check that the environment still gives readings.
 
         Args:
-            ended: Whether the episode has ended.
+            episode_has_ended: Whether the episode has ended.
 
         Raises:
             BrokenEnvironmentError: Too many successive steps, or the whole episode, had no reading.
@@ -230,7 +230,7 @@ class LiveEpisode:
             self._blind = 0
             return
         self._blind += 1
-        if self._blind > MAX_BLIND or (ended and self._blind > len(self.rewards)):
+        if self._blind > MAX_BLIND or (episode_has_ended and self._blind > len(self.rewards)):
             raise self._make_error(
                 f"gave no finite reading, nor did the {self._blind - 1} steps before"
             )

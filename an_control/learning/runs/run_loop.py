@@ -159,9 +159,9 @@ class RunLoop:
         saved, more = time.monotonic(), True
         try:
             while more and not self.is_finished and (stop_after is None or self.done < stop_after):
-                line = self._run_step()
+                line = self._run_step_and_get_metrics()
                 if board is None:
-                    self.folder.write_settings(self.metrics)
+                    self.folder.write_settings_and_metrics(self.metrics)
                     board = MetricsBoard(self.folder, self.done - 1)
                 else:
                     self.folder.append_metrics(line)
@@ -194,13 +194,13 @@ class RunLoop:
         """
         stopped = False
 
-        def report_progress(line: dict[str, Any]) -> bool:
+        def report_step_and_should_continue(line: dict[str, Any]) -> bool:
             nonlocal stopped
             stopped = progress(self._make_progress_report("step", line)) is False
             return not stopped
 
         progress(self._make_progress_report("begin"))
-        self.run(report_progress)
+        self.run(report_step_and_should_continue)
         progress(self._make_progress_report("end"))
         if stopped and not self.is_finished:
             raise RunStoppedError(self.folder.path)
@@ -237,7 +237,7 @@ class RunLoop:
         }
         return self.learner.make_model(run)
 
-    def _run_step(self) -> dict[str, Any]:
+    def _run_step_and_get_metrics(self) -> dict[str, Any]:
         """Make one step of the learner and return its metrics, with the run's duration so far."""
         wall, cpu = time.perf_counter(), time.process_time()
         figures = self.learner.step()

@@ -31,7 +31,7 @@ MASS = np.float64(ROUND_MASS)
 
 @njit(error_model="numpy", nogil=True)
 def copy_candidate_weights(
-    candidates, candidate, column, gate_weights, score_biases, score_weights, head_weights
+    candidates, candidate_index, column, gate_weights, score_biases, score_weights, head_weights
 ):
     """Copy a candidate policy's weights into a column of the batch.
 
@@ -39,7 +39,7 @@ def copy_candidate_weights(
 
     Args:
         candidates: `PackedWeights` of all candidates.
-        candidate: Index of the candidate.
+        candidate_index: Index of the candidate.
         column: Index of the column.
         gate_weights: Output: weights and biases of the LSTMs' gates, with the R rows of
             `PackedWeights.gate_rows` (R, 4d, B).
@@ -50,13 +50,13 @@ def copy_candidate_weights(
     """
     for k in range(gate_weights.shape[0]):
         for g in range(gate_weights.shape[1]):
-            gate_weights[k, g, column] = candidates.gate_rows[candidate, k, g]
+            gate_weights[k, g, column] = candidates.gate_rows[candidate_index, k, g]
     for q in range(score_biases.shape[0]):
-        score_biases[q, column] = candidates.score_rows[candidate, 0, q]
+        score_biases[q, column] = candidates.score_rows[candidate_index, 0, q]
         for k in range(candidates.score_rows.shape[1] - 1):
-            score_weights[k, q, column] = candidates.score_rows[candidate, 1 + k, q]
+            score_weights[k, q, column] = candidates.score_rows[candidate_index, 1 + k, q]
     for i in range(head_weights.shape[0]):
-        head_weights[i, column] = candidates.head[candidate, i]
+        head_weights[i, column] = candidates.head[candidate_index, i]
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
@@ -125,7 +125,9 @@ def add_matrix_products(out, matrices, vectors):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def compute_gates_without_recurrence(readings, last_readings, z, common, input_weights):
+def compute_gates_without_recurrence(
+    readings, last_readings, gate_sums, common_gates, input_weights
+):
     """Compute the sums that enter the LSTMs' gates, without the recurrent part.
 
     The sums come from readings, actions and biases; the LSTMs' previous outputs are added later.
@@ -136,15 +138,15 @@ def compute_gates_without_recurrence(readings, last_readings, z, common, input_w
         readings: (N, B) the readings of the input slots.
         last_readings: (N, B) the readings of the step before, NaN for none; overwritten with
             `readings` if F is 2.
-        z: (N, 4d, B) overwritten with the sums.
-        common: (4d, B) the part of the sums that all channels share, from actions and biases.
+        gate_sums: (N, 4d, B) overwritten with the sums.
+        common_gates: (4d, B) the part of the sums that all channels share, from actions and biases.
         input_weights: (F, 4d, B) the weights of the inputs.
     """
-    channels, gates, _ = z.shape
+    channels, gates, _ = gate_sums.shape
     for i in range(channels):
         for g in range(gates):
             for b in range(BATCH):
-                z[i, g, b] = common[g, b] + input_weights[0, g, b] * readings[i, b]
+                gate_sums[i, g, b] = common_gates[g, b] + input_weights[0, g, b] * readings[i, b]
         if input_weights.shape[0] > 1:
             for b in range(BATCH):
                 known = last_readings[i, b] == last_readings[i, b]
@@ -152,25 +154,25 @@ def compute_gates_without_recurrence(readings, last_readings, z, common, input_w
                 last_readings[i, b] = change
             for g in range(gates):
                 for b in range(BATCH):
-                    z[i, g, b] += input_weights[1, g, b] * last_readings[i, b]
+                    gate_sums[i, g, b] += input_weights[1, g, b] * last_readings[i, b]
             for b in range(BATCH):
                 last_readings[i, b] = readings[i, b]
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def add_identity_hints(z, hints):
+def add_identity_hints(gates, hints):
     """Add to each neuron's gates the vector that tells it which channel it reads, in place.
 
     There are N input slots, d LSTM units and B episodes (columns).
 
     Args:
-        z: Gates (N, 4d, B), which this changes.
+        gates: Gates (N, 4d, B), which this changes.
         hints: Vectors (N, 4d, B); an empty array adds nothing.
     """
     for i in range(hints.shape[0]):
-        for g in range(z.shape[1]):
+        for g in range(gates.shape[1]):
             for b in range(BATCH):
-                z[i, g, b] += hints[i, g, b]
+                gates[i, g, b] += hints[i, g, b]
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
@@ -217,7 +219,9 @@ def run_stacked_neurons(stacks, common, input_weights, outputs):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def compute_gates_in_one_pass(readings, common, input_weights, recurrent_weights, outputs, z):
+def compute_gates_in_one_pass(
+    readings, common_gates, input_weights, recurrent_weights, outputs, gates
+):
     """Compute the gates' values in one pass, for LSTMs with one input and K = 8.
 
     In this case it is a faster substitute for `compute_gates_without_recurrence`,
@@ -226,16 +230,16 @@ def compute_gates_in_one_pass(readings, common, input_weights, recurrent_weights
 
     Args:
         readings: Readings of the input slots (N, B).
-        common: Part of the gates that all channels share (4d, B).
+        common_gates: Part of the gates that all channels share (4d, B).
         input_weights: Weight of the reading in the gates (1, 4d, B).
         recurrent_weights: Weights of the LSTMs' own outputs in the gates (K, 4d, B).
         outputs: Outputs of the LSTMs at the step before (N, K, B).
-        z: Output: the values of the gates (N, 4d, B).
+        gates: Output: the values of the gates (N, 4d, B).
     """
-    for i in range(z.shape[0]):
-        for g in range(z.shape[1]):
+    for i in range(gates.shape[0]):
+        for g in range(gates.shape[1]):
             for b in range(BATCH):
-                total = common[g, b] + input_weights[0, g, b] * readings[i, b]
+                total = common_gates[g, b] + input_weights[0, g, b] * readings[i, b]
                 total = total + recurrent_weights[0, g, b] * outputs[i, 0, b]
                 total = total + recurrent_weights[1, g, b] * outputs[i, 1, b]
                 total = total + recurrent_weights[2, g, b] * outputs[i, 2, b]
@@ -243,11 +247,11 @@ def compute_gates_in_one_pass(readings, common, input_weights, recurrent_weights
                 total = total + recurrent_weights[4, g, b] * outputs[i, 4, b]
                 total = total + recurrent_weights[5, g, b] * outputs[i, 5, b]
                 total = total + recurrent_weights[6, g, b] * outputs[i, 6, b]
-                z[i, g, b] = compute_tanh(total + recurrent_weights[7, g, b] * outputs[i, 7, b])
+                gates[i, g, b] = compute_tanh(total + recurrent_weights[7, g, b] * outputs[i, 7, b])
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def compute_attention_in_one_pass(score_biases, score_weights, outputs, score):
+def compute_attention_in_one_pass(score_biases, score_weights, outputs, attention):
     """Compute the attention from the neurons' outputs in one pass, for tanh attention and K = 8.
 
     In this case it is a faster substitute for `set_scores_to_bias`, `add_matrix_products` and
@@ -258,10 +262,10 @@ def compute_attention_in_one_pass(score_biases, score_weights, outputs, score):
         score_biases: Biases of the scores (M, B).
         score_weights: Weights of the scores (K, M, B).
         outputs: The neurons' outputs (N, K, B).
-        score: Output: the attention weights (N, M, B).
+        attention: Output: the attention weights (N, M, B).
     """
-    for i in range(score.shape[0]):
-        for q in range(score.shape[1]):
+    for i in range(attention.shape[0]):
+        for q in range(attention.shape[1]):
             for b in range(BATCH):
                 total = score_biases[q, b] + score_weights[0, q, b] * outputs[i, 0, b]
                 total = total + score_weights[1, q, b] * outputs[i, 1, b]
@@ -270,19 +274,19 @@ def compute_attention_in_one_pass(score_biases, score_weights, outputs, score):
                 total = total + score_weights[4, q, b] * outputs[i, 4, b]
                 total = total + score_weights[5, q, b] * outputs[i, 5, b]
                 total = total + score_weights[6, q, b] * outputs[i, 6, b]
-                score[i, q, b] = compute_tanh(total + score_weights[7, q, b] * outputs[i, 7, b])
+                attention[i, q, b] = compute_tanh(total + score_weights[7, q, b] * outputs[i, 7, b])
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def apply_tanh_to_gates(z):
-    """Apply tanh to the gates `z` (N, 4d, B) in place.
+def apply_tanh_to_gates(gates):
+    """Apply tanh to `gates` (N, 4d, B) in place.
 
     There are N input slots, d LSTM units and B episodes (columns).
     """
-    for i in range(z.shape[0]):
-        for g in range(z.shape[1]):
+    for i in range(gates.shape[0]):
+        for g in range(gates.shape[1]):
             for b in range(BATCH):
-                z[i, g, b] = compute_tanh(z[i, g, b])
+                gates[i, g, b] = compute_tanh(gates[i, g, b])
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
@@ -310,24 +314,24 @@ def advance_lstm_cells(gates, outputs, cells):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def set_scores_to_bias(biases, score):
+def set_scores_to_bias(biases, scores):
     """Set the attention scores (N, M, B) of all slots to their biases, in place.
 
     There are N input slots, M queries and B episodes (columns).
 
     Args:
         biases: Biases of the scores (M, B).
-        score: Output: the scores (N, M, B).
+        scores: Output: the scores (N, M, B).
     """
-    channels, queries, _ = score.shape
+    channels, queries, _ = scores.shape
     for i in range(channels):
         for q in range(queries):
             for b in range(BATCH):
-                score[i, q, b] = biases[q, b]
+                scores[i, q, b] = biases[q, b]
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def convert_scores_to_weights(softmax, score, scratch):
+def convert_scores_to_weights(softmax, scores, scratch):
     """Replace attention scores by attention weights, in place.
 
     A softmax sums every eighth query first and then these eight sums, as the policy's compiled
@@ -336,45 +340,47 @@ def convert_scores_to_weights(softmax, score, scratch):
 
     Args:
         softmax: Whether the attention is a softmax over the queries, else a tanh.
-        score: Scores (N, M, B), which become the weights.
+        scores: Scores (N, M, B), which become the weights.
         scratch: Scratch space (3, B) for a softmax.
     """
-    channels, queries, _ = score.shape
+    channels, queries, _ = scores.shape
     if not softmax:
         for i in range(channels):
             for q in range(queries):
                 for b in range(BATCH):
-                    score[i, q, b] = compute_tanh(score[i, q, b])
+                    scores[i, q, b] = compute_tanh(scores[i, q, b])
         return
     for i in range(channels):
         for b in range(BATCH):
-            scratch[0, b] = score[i, 0, b]
+            scratch[0, b] = scores[i, 0, b]
         for q in range(1, queries):
             for b in range(BATCH):
-                more = score[i, q, b] > scratch[0, b]
-                scratch[0, b] = score[i, q, b] if more else scratch[0, b]
+                more = scores[i, q, b] > scratch[0, b]
+                scratch[0, b] = scores[i, q, b] if more else scratch[0, b]
         for q in range(queries):
             for b in range(BATCH):
-                score[i, q, b] = compute_exp(score[i, q, b] - scratch[0, b])
+                scores[i, q, b] = compute_exp(scores[i, q, b] - scratch[0, b])
         for b in range(BATCH):
             scratch[1, b] = F32(0.0)
         for first in range(min(queries, EIGHT)):
             for b in range(BATCH):
-                scratch[2, b] = score[i, first, b]
+                scratch[2, b] = scores[i, first, b]
             for q in range(first + EIGHT, queries, EIGHT):
                 for b in range(BATCH):
-                    scratch[2, b] += score[i, q, b]
+                    scratch[2, b] += scores[i, q, b]
             for b in range(BATCH):
                 scratch[1, b] += scratch[2, b]
         for b in range(BATCH):
             scratch[1, b] = F32(1.0) / scratch[1, b]
         for q in range(queries):
             for b in range(BATCH):
-                score[i, q, b] *= scratch[1, b]
+                scores[i, q, b] *= scratch[1, b]
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def sum_weighted_readings(options, score, readings, present, count, shift, sums, mass):
+def sum_weighted_readings(
+    options, attention, readings, present, present_count, rounding_number, sums, weight_sums
+):
     """Sum the readings of all input slots, weighted by the attention of each query.
 
     To the last bit, the sums do not depend on the order of the slots. They are normalised if the
@@ -382,38 +388,38 @@ def sum_weighted_readings(options, score, readings, present, count, shift, sums,
 
     Args:
         options: Options of the policy, a `KernelOptions`.
-        score: Attention weights (N, M, B).
+        attention: Attention weights (N, M, B).
         readings: Readings (N, B); they must be 0 where missing.
         present: 1 for slots with a reading, 0 for missing ones (N, B).
-        count: Number of slots with a reading (B,).
-        shift: Number (B,) from `compute_sum_rounding_number` by which the terms of each column are
-            rounded.
+        present_count: Number of slots with a reading (B,).
+        rounding_number: Number (B,) from `compute_sum_rounding_number`, by which the terms of each
+            column are rounded.
         sums: Output: the sums (M, B).
-        mass: Output: sums of the attention weights, for a softmax (M, B).
+        weight_sums: Output: sums of the attention weights, for a softmax (M, B).
     """
-    channels, queries, _ = score.shape
+    channels, queries, _ = attention.shape
     for q in range(queries):
         for b in range(BATCH):
-            sums[q, b], mass[q, b] = 0.0, 0.0
+            sums[q, b], weight_sums[q, b] = 0.0, 0.0
         for i in range(channels):
             for b in range(BATCH):
-                weight, reading = np.float64(score[i, q, b]), np.float64(readings[i, b])
-                sums[q, b] += (shift[b] + weight * reading) - shift[b]
+                weight, reading = np.float64(attention[i, q, b]), np.float64(readings[i, b])
+                sums[q, b] += (rounding_number[b] + weight * reading) - rounding_number[b]
             if options.softmax:
                 for b in range(BATCH):
-                    weight = np.float64(score[i, q, b]) * present[i, b]
-                    mass[q, b] += (weight + MASS) - MASS
+                    weight = np.float64(attention[i, q, b]) * present[i, b]
+                    weight_sums[q, b] += (weight + MASS) - MASS
         if options.normalise and options.softmax:
             for b in range(BATCH):
-                sums[q, b] /= max(mass[q, b], 1.0)
-                mass[q, b] = min(mass[q, b], 1.0)
+                sums[q, b] /= max(weight_sums[q, b], 1.0)
+                weight_sums[q, b] = min(weight_sums[q, b], 1.0)
         elif options.normalise:
             for b in range(BATCH):
-                sums[q, b] *= np.float64(options.normalise) / max(1.0, count[b])
+                sums[q, b] *= np.float64(options.normalise) / max(1.0, present_count[b])
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def compute_head_input(softmax, sums, mass, scratch, head_input):
+def compute_head_input(softmax, sums, weight_sums, scratch, head_input):
     """Compute the head's input from the sums over the input slots.
 
     There are M queries and B episodes (columns).
@@ -421,7 +427,7 @@ def compute_head_input(softmax, sums, mass, scratch, head_input):
     Args:
         softmax: Whether the attention is a softmax over the queries, else a tanh.
         sums: Weighted sums of the readings (M, B).
-        mass: Sums of the attention weights, for a softmax (M, B).
+        weight_sums: Sums of the attention weights, for a softmax (M, B).
         scratch: Scratch space (M, B) float32.
         head_input: Output: the head's input float64, (2 M - 2, B) for a softmax, else (M, B).
     """
@@ -430,7 +436,7 @@ def compute_head_input(softmax, sums, mass, scratch, head_input):
         for q in range(queries - 1):
             for b in range(BATCH):
                 head_input[q, b] = sums[q, b]
-                head_input[queries - 1 + q, b] = mass[q, b] - 1.0
+                head_input[queries - 1 + q, b] = weight_sums[q, b] - 1.0
         return
     for q in range(queries):
         for b in range(BATCH):
