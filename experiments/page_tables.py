@@ -73,7 +73,7 @@ class PageTable:
         Args:
             page: The page to write.
             plots: The folder for pictures, or "".
-            runs: The folder that keeps finished rows if the evaluation is stopped.
+            runs: The folder in which finished rows are stored if the evaluation is stopped.
         """
         command = [
             *("an-control", "evaluate", f"models/{self.model}.safetensors"),
@@ -100,7 +100,7 @@ def write_tables(
         runs: The folder of the experiment's runs.
         tables: The tables.
         other_steps: Steps after the tables.
-        arguments: The words of the command line; None takes the command line of this process.
+        arguments: The words of the command line; None stands for the command line of this process.
     """
     titles = [table.title for table in tables]
     parser = make_step_parser(description)

@@ -143,7 +143,7 @@ def run_steps(
     """Run the steps that are not done and return the exit status of the last command.
 
     Args:
-        folder: The folder of the experiment's runs, which keeps the record of done steps.
+        folder: The folder of the experiment's runs, in which the list of done steps is stored.
         steps: The steps in their order; the first that fails ends the run.
         options: The command line, parsed by `make_step_parser`.
     """

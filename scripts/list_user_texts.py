@@ -86,7 +86,7 @@ class _UserTextFinder:
                         self._constants[target.id] = node.value
 
     def find_all(self) -> Iterator[UserText]:
-        """Yield the texts of the module that users may see; some come more than once."""
+        """Yield the texts of the module that users may see; some are yielded more than once."""
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Call):
                 yield from self._find_user_texts_in_call(node)

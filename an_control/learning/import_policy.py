@@ -191,7 +191,7 @@ def _convert_stable_baselines_to_onnx(
 def _read_settings(archive: zipfile.ZipFile) -> Mapping[str, Any]:
     """Return the settings of the algorithm in a zip of Stable-Baselines3.
 
-    A setting whose value is pickled stays text and is not unpickled.
+    Pickled values are not unpickled; the settings contain them as text.
 
     Raises:
         ValueError: The settings cannot be read, or the actions are not continuous.
@@ -361,8 +361,7 @@ class _ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         """Return the object to use for a class or function that the pickle file names.
 
-        This is numpy's own class or function if it serves to make an array, and `_InertObject` for
-        all others.
+        It is numpy's own class or function if an array is made by it; otherwise `_InertObject`.
         """
         if module.split(".")[0] == "numpy":
             if (module, name) == ("numpy", "ndarray"):

@@ -309,7 +309,8 @@ class RecurrentLayer(nn.Module):
 class RecurrenceGate(nn.Module):
     """GRU gate g(x, y) of GTrXL, which replaces the residual sum x + y.
 
-    The rows of the weight matrices belong to the gates in the order reset, update, new.
+    Each weight matrix (3 U, U) has U rows for the reset gate, U rows for the update gate, and U
+    rows for the new value.
 
     Args:
         units: Number of units U.

@@ -171,8 +171,8 @@ def draw_merged_disturbances(
 ) -> DisturbanceSettings:
     """Draw each disturbance independently by its probability and return their merged settings.
 
-    If two of the drawn disturbances change the same setting, that setting comes from the one that
-    is later in `disturb`.
+    If two of the drawn disturbances change the same setting, the disturbance that is later in
+    `disturb` decides its value.
 
     Args:
         disturb: Probability of each disturbance.

@@ -164,7 +164,7 @@ class SearchedTask:
     def _read_worker_count(self, result: Path) -> int:
         """Return the number of processes of a run.
 
-        It comes from the result file, or from this task if there is no such file yet.
+        It is read from the result file; if there is no such file yet, it is that of this task.
         """
         return get_worker_count(json.loads(result.read_text())) if result.exists() else self.workers
 

@@ -45,7 +45,7 @@ def draw_settings(settings_index: int, seed: int) -> DrawnSettings:
     """Draw random settings of a training, to be tried with every memory (recurrent network).
 
     Args:
-        settings_index: The number of the draw. Each index gives other settings.
+        settings_index: The index of the settings to draw. Each index gives other settings.
         seed: The seed that all draws have in common.
     """
     return DrawnSettings.from_rng(np.random.default_rng([seed, settings_index]))
@@ -119,8 +119,8 @@ class MemoryComparison:
     def _run_training(self, training_number: int) -> TrainingResult:
         """Run the training with this number and return its result.
 
-        First come the trainings with random settings, sorted by draw and then memory. The trainings
-        on each task follow, sorted by task, seed and memory.
+        The lowest numbers are the trainings with random settings, sorted by draw and then memory.
+        All further numbers are the trainings on each task, sorted by task, seed and memory.
         """
         budget, drawn = self._budget, len(MEMORIES) * self._budget.draws
         number, which = divmod(training_number, len(MEMORIES))

@@ -209,7 +209,7 @@ def _train_and_yield_losses(
     draw: DrawnSettings,
     rng: np.random.Generator,
 ) -> Iterator[float]:
-    """Make one update after the other, and yield the loss before each update, in nats.
+    """Make updates without end, and yield after each the loss before it, in nats.
 
     Args:
         network: The network.

@@ -174,7 +174,7 @@ class MonitorWatch:
         self.start_episode()
 
     def start_episode(self) -> None:
-        """Prepare for a new episode; the counts of earlier episodes are kept."""
+        """Prepare for a new episode, whose counts are added to those of earlier episodes."""
         self._taken, self._shuffles, self._after = self._nominal, 0, -1
         self._have_moved = np.zeros(len(self._nominal), bool)
         self._truth = self._nominal

@@ -90,9 +90,10 @@ class MeasuredNode:
         command, in which notes for the recording become messages."""
 
     def run_tick(self, messages: dict[str, Any]) -> None:
-        """Pass the messages of one tick to the node, and measure the CPU time that it takes.
+        """Pass the messages of one tick to the node, and store the CPU times of the tick.
 
-        The node acts when it has got the last of the messages.
+        The node acts when it has got the last of the messages. The times are appended to `tick_s`
+        and `command_s`.
 
         Args:
             messages: The message of each topic.
@@ -222,7 +223,7 @@ def _compare_costs(plain_node: MeasuredNode, node: MeasuredNode) -> dict[str, An
 
     Args:
         plain_node: The node that records nothing.
-        node: The other node.
+        node: The node that is compared with it.
     """
     lasts_s = BLOCK_TICKS * STEP_S
     more = [100.0 * (a - b) / lasts_s for a, b in zip(node.cpu_s, plain_node.cpu_s, strict=True)]
@@ -267,7 +268,7 @@ def print_costs(results: dict[str, Any]) -> None:
 
 
 def measure_black_box_memory(seconds: float) -> dict[str, Any]:
-    """Measure the memory that the black box of a policy node needs for some seconds of the Ant.
+    """Measure the memory of a policy node's black box with some seconds of the Ant's messages.
 
     The black box is a recording of only the newest seconds.
 

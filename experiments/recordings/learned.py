@@ -41,7 +41,7 @@ class ReturnRequirement:
         learned: Name of the evaluation of the learned model.
         protocol: Protocol (disturbance) of that evaluation.
         reference: Name of the undisturbed evaluation whose mean return is the reference; "teacher"
-            for that of the recorded episodes.
+            for the mean return of the recorded episodes.
         share: The share of the reference return that the model must reach.
     """
 

@@ -213,7 +213,7 @@ TROUBLES = (
 
 
 def replay_troubled_recording(bag: Path, result: Path) -> dict[str, Any]:
-    """Replay a recording in a new process; return the number of different commands, and durations.
+    """Replay a recording in a new process; return by name how many commands differ, and more.
 
     Args:
         bag: The folder of the recording.

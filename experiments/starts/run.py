@@ -67,7 +67,7 @@ class Ant:
 
 
 def measure_start(ant: Ant, seconds: float, cache_is_cold: bool) -> dict[str, Any]:
-    """Start a policy node, let it act, end it, and return counts and durations by name.
+    """Start a policy node, let it control the robot, end it; return counts and durations by name.
 
     Args:
         ant: The robot.

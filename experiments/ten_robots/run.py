@@ -159,7 +159,7 @@ class LearnedRobot:
         return "the same" if all(one == other for one, other in pairs) else "others"
 
     def _format_real_time_comparison(self, return_span: float) -> str:
-        """Return as text the mean return in real time minus that offline, in points.
+        """Format the mean return in real time minus the mean return offline, in points, as text.
 
         Args:
             return_span: The difference in return that counts as 100 points.

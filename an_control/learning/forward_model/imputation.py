@@ -121,8 +121,8 @@ class ImputationTraining(NetworkTraining):
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the network's arrays by their names in a model file.
 
-        Unlike the network in training, the exported one takes and returns readings that are not
-        normalised.
+        The training uses normalised readings; the returned arrays are converted so that the
+        network's inputs and outputs are readings that are not normalised.
         """
         arrays = export_layers("imputation", self._network.layers)
         middle, spread = self._middle, self._spread
@@ -167,7 +167,7 @@ class ImputationTraining(NetworkTraining):
 
 
 class _ImputationBatch:
-    """Batch of B rows: each runs through a recorded episode, in which some channels are missing.
+    """Batch of B rows, each of which runs through a recorded episode with some channels missing.
 
     Readings and estimates are normalised by the channels' mean and standard deviation.
 
@@ -203,7 +203,7 @@ class _ImputationBatch:
             self._move_row_to_other_episode(row, at_random_tick=True)
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the state from which `restore` continues."""
+        """Return the state of the batch, from which `restore` continues."""
         return {
             "rng": self._rng.bit_generator.state,
             "episode": self._episode,

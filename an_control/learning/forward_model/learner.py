@@ -123,7 +123,7 @@ class ForwardModelLearner:
         }
 
     def _compute_episode_fingerprint(self) -> list[float]:
-        """Return three numbers by which a continued run notices that it was given other episodes.
+        """Return three numbers that tell a continued run whether it was given other episodes.
 
         They are the number of episodes, the number of ticks, and the sum of all readings and
         actions.
@@ -171,8 +171,8 @@ class ForwardModelLearner:
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint that `make_checkpoint` returned.
 
-        If the time limit had cut the run short and is higher now, training starts from the
-        beginning.
+        If the time limit ended recording or training too early and is higher now, the run starts
+        from the beginning instead.
         """
         self._minutes = state.get("minutes", self._minutes)  # older runs have none of these
         self._cut_at, self._extra = state.get("cut_at", 0.0), state.get("extra", 0)
@@ -302,7 +302,7 @@ class ForwardModelLearner:
     def _add_trained_network_to_model(self, training: NetworkTraining) -> None:
         """Add the network of a finished training to the model.
 
-        The prediction network is kept aside and added together with the identity classifier.
+        The prediction network is not added at once, but together with the identity classifier.
         """
         settings, channels = self.settings, self._known.task.channels
         if isinstance(training, PredictionTraining):

@@ -161,7 +161,7 @@ class NetworkTraining(ABC):
         return self.compute_metrics(losses) if losses else {}
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the state from which `restore` continues."""
+        """Return the state of the training, from which `restore` continues."""
         return {
             "done": self.done,
             "cpu_s": self._cpu_s,

@@ -80,7 +80,7 @@ class EpisodeDisturbance(typing.Protocol):
         """Return whether the message with this tick's readings arrived; False if it was lost."""
 
     def draw_robot_stop(self, step_s: float) -> RobotStop | None:
-        """Draw at which steps of the episode the safe command stops the robot; None for no stop.
+        """Draw when in the episode the safe command stops the robot, and return it; None for never.
 
         This is called once, before the first tick.
 

@@ -31,9 +31,10 @@ class EvaluationProtocol:
     Attributes:
         disturbance: Disturbance of readings, commands and robot.
         memory: What happens to the state of the sensory neurons (one network per channel) when
-            signals are permuted. "kept": it stays with its channel's id if the permutation is
-            announced, and in its input slot if not. "reset": it is cleared at each permutation, and
-            the new order stays unknown. "zeroed": it is cleared at every step.
+            signals are permuted. "kept": a neuron's state stays with its channel's id if the
+            permutation is announced, otherwise in its input slot. "reset": all states are cleared
+            at each permutation, and the new order stays unknown. "zeroed": all states are cleared
+            at every step.
         until: Step after which signals are not permuted any more; None for never.
         monitor: Setting of the identity monitor, which detects permuted signals; None for the
             setting in the model file.

@@ -210,7 +210,7 @@ class RunFolder:
         """Lock the folder against other processes while the block of the `with` statement runs.
 
         The folder is created if needed. While it is locked, text that environments print is written
-        to a file in it.
+        to a file in the folder.
 
         Raises:
             RunError: Another process works in the folder, or it cannot be created.

@@ -334,8 +334,8 @@ def set_scores_to_bias(biases, scores):
 def convert_scores_to_weights(softmax, scores, scratch):
     """Replace attention scores by attention weights, in place.
 
-    A softmax sums every eighth query first and then these eight sums, as the policy's compiled
-    engine does, so that the bits are the same. There are N input slots, M queries and B
+    For a softmax, eight partial sums over every eighth query are added up, as in the policy's
+    compiled engine, so that both give the same bits. There are N input slots, M queries and B
     episodes (columns).
 
     Args:
