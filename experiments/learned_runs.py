@@ -72,7 +72,7 @@ def evaluate_run(
 
 
 def write_settings_and_tell_if_unfinished(run: Path, settings: Settings) -> bool:
-    """Write a run's settings to its folder, unless the run is finished; return whether it is not.
+    """Write a run's settings to its folder, unless the run is finished.
 
     Args:
         run: The run's folder.

@@ -38,7 +38,7 @@ class CodeFolder:
 
 
 @cache
-def read_sources(revision: str | None = None) -> dict[str, str]:
+def read_module_sources(revision: str | None = None) -> dict[str, str]:
     """Return the source text of each module, by the module's dotted name.
 
     Args:
@@ -53,7 +53,7 @@ def read_sources(revision: str | None = None) -> dict[str, str]:
     return found
 
 
-def find_imports(text: str, modules: Mapping[str, str]) -> Iterator[str]:
+def find_imported_module_names(text: str, modules: Mapping[str, str]) -> Iterator[str]:
     """Yield the names of the modules that a source text imports, also inside functions.
 
     Args:
@@ -80,8 +80,11 @@ def collect_imports_of_modules(revision: str | None = None) -> dict[str, set[str
     Args:
         revision: A git commit; None reads this work tree.
     """
-    modules = read_sources(revision)
-    return {name: set(find_imports(text, modules)) - {name} for name, text in modules.items()}
+    modules = read_module_sources(revision)
+    return {
+        name: set(find_imported_module_names(text, modules)) - {name}
+        for name, text in modules.items()
+    }
 
 
 def collect_imported_modules(module: str, revision: str | None = None) -> set[str]:
@@ -120,7 +123,9 @@ def describe_imported_modules(module: str, revision: str | None = None) -> str:
         module: Dotted name of the module.
         revision: A git commit; None reads this work tree.
     """
-    texts = [read_sources(revision)[name] for name in collect_imported_modules(module, revision)]
+    texts = [
+        read_module_sources(revision)[name] for name in collect_imported_modules(module, revision)
+    ]
     lines, code = sum(text.count("\n") for text in texts), sum(map(count_code_lines, texts))
     return f"{module} reaches {len(texts)} files, {lines} lines, {code} without docstrings"
 
@@ -148,7 +153,7 @@ def collect_folders(revision: str | None = None) -> dict[str, CodeFolder]:
     Args:
         revision: A git commit; None reads this work tree.
     """
-    texts, imports = read_sources(revision), collect_imports_of_modules(revision)
+    texts, imports = read_module_sources(revision), collect_imports_of_modules(revision)
     found: dict[str, CodeFolder] = defaultdict(CodeFolder)
     for module, text in texts.items():
         if not text.strip():
@@ -162,21 +167,21 @@ def collect_folders(revision: str | None = None) -> dict[str, CodeFolder]:
     return dict(found)
 
 
-def compute_folder_levels(graph: Mapping[str, set[str]]) -> dict[str, int]:
+def compute_folder_levels(imports_by_folder: Mapping[str, set[str]]) -> dict[str, int]:
     """Return the level of each folder in the picture.
 
     A folder that imports nothing is on level 0. Any other folder is one level above the highest
     folder that it imports.
 
     Args:
-        graph: Names of the imported folders, by folder.
+        imports_by_folder: Names of the imported folders, by folder.
 
     Raises:
         CycleError: Folders import each other in a cycle.
     """
     found: dict[str, int] = {}
-    for name in TopologicalSorter(graph).static_order():
-        found[name] = 1 + max((found[one] for one in graph.get(name, ())), default=-1)
+    for name in TopologicalSorter(imports_by_folder).static_order():
+        found[name] = 1 + max((found[one] for one in imports_by_folder.get(name, ())), default=-1)
     return found
 
 
@@ -237,7 +242,7 @@ def draw_folders(folders: Mapping[str, CodeFolder], path: Path, title: str) -> N
             place[name] = left + width / 2, level
             left += width
             right = max(right, left)
-    for name, others in select_direct_imports(graph).items():
+    for name, others in drop_indirect_imports(graph).items():
         for other in others:
             (x, y), (to_x, to_y) = place[name], place[other]
             up = level_of[other] >= level_of[name]
@@ -253,43 +258,48 @@ def draw_folders(folders: Mapping[str, CodeFolder], path: Path, title: str) -> N
     figure.savefig(path, dpi=80)
 
 
-def select_direct_imports(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
+def drop_indirect_imports(imports_by_folder: Mapping[str, set[str]]) -> dict[str, set[str]]:
     """Return the imports between folders without those that follow from others.
 
     For example, if a imports b, and b imports c, then the import of c by a is left out.
 
     Args:
-        graph: Names of the imported folders, by folder; it is returned unchanged if it has a cycle.
+        imports_by_folder: Names of the imported folders, by folder. If they have a cycle, all
+            imports are returned.
     """
 
     @cache
     def collect_imported_folders(name: str) -> frozenset[str]:
         """Return all folders that a folder imports, directly or through other folders."""
-        return frozenset(graph[name]).union(*map(collect_imported_folders, graph[name]))
+        return frozenset(imports_by_folder[name]).union(
+            *map(collect_imported_folders, imports_by_folder[name])
+        )
 
     try:
-        compute_folder_levels(graph)
+        compute_folder_levels(imports_by_folder)
     except CycleError:
-        return dict(graph)
+        return dict(imports_by_folder)
     return {
         name: {
             one
             for one in others
             if not any(one in collect_imported_folders(other) for other in others)
         }
-        for name, others in graph.items()
+        for name, others in imports_by_folder.items()
     }
 
 
-def _compute_folder_levels_without_cycles(graph: Mapping[str, set[str]]) -> dict[str, int]:
+def _compute_folder_levels_without_cycles(
+    imports_by_folder: Mapping[str, set[str]],
+) -> dict[str, int]:
     """Return the level of each folder in the picture, without the imports that are part of a cycle.
 
     Args:
-        graph: Names of the imported folders, by folder.
+        imports_by_folder: Names of the imported folders, by folder.
     """
-    kept: dict[str, set[str]] = {name: set() for name in graph}
-    for name in sorted(graph):
-        for other in sorted(graph[name]):
+    kept: dict[str, set[str]] = {name: set() for name in imports_by_folder}
+    for name in sorted(imports_by_folder):
+        for other in sorted(imports_by_folder[name]):
             kept[name].add(other)
             try:
                 tuple(TopologicalSorter(kept).static_order())

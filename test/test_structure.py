@@ -80,7 +80,10 @@ COMPUTED = {
 
 
 def test_the_node_reaches_only_what_a_robot_has(structure):
-    texts, reached = structure.read_sources(), structure.collect_imported_modules(structure.NODE)
+    texts, reached = (
+        structure.read_module_sources(),
+        structure.collect_imported_modules(structure.NODE),
+    )
     folders = {module.split(".")[1] for module in reached if "." in module}
     assert folders == ROBOT
     others = {

@@ -161,7 +161,7 @@ def _convert_stable_baselines_to_onnx(
     Raises:
         ValueError: The policy is of a kind that this function cannot convert.
     """
-    settings, weights = _read_settings(archive), _read_weights(archive)
+    settings, weights = _read_algorithm_settings(archive), _read_weights(archive)
     hidden, last, squashed = _find_actor_layers_and_final_tanh(weights)
     inputs, actions = (hidden[0] if hidden else last)[0].shape[1], len(last[1])
     import onnx
@@ -188,7 +188,7 @@ def _convert_stable_baselines_to_onnx(
     return graph.to_bytes(names.make_metadata(inputs, actions))
 
 
-def _read_settings(archive: zipfile.ZipFile) -> Mapping[str, Any]:
+def _read_algorithm_settings(archive: zipfile.ZipFile) -> Mapping[str, Any]:
     """Return the settings of the algorithm in a zip of Stable-Baselines3.
 
     Pickled values are not unpickled; the settings contain them as text.
@@ -442,7 +442,7 @@ def _convert_torchscript_to_onnx(path: Path, names: PolicyNames) -> bytes:
     model = onnx.load_model_from_string(_convert_network_to_onnx(network, inputs))
     onnx.helper.set_model_props(model, names.make_metadata(inputs, expected[0].size))
     content: bytes = model.SerializeToString()
-    _check_conversion(content, tries, expected)
+    _check_converted_actions(content, tries, expected)
     return content
 
 
@@ -478,7 +478,7 @@ def _convert_network_to_onnx(network: Any, inputs: int) -> bytes:
     return found
 
 
-def _check_conversion(
+def _check_converted_actions(
     content: bytes, inputs: np.ndarray, expected_actions: Sequence[np.ndarray]
 ) -> None:
     """Raise ValueError unless the converted network returns the same actions as the original.

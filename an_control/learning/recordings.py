@@ -35,7 +35,7 @@ def read_recorded_traces(
 
     Args:
         paths: Files of the recordings, made by policy nodes.
-        model_path: The model's file, for errors.
+        model_path: The model's file, for error texts.
         model: The model.
 
     Raises:
@@ -58,9 +58,9 @@ def _read_traces_for_model(
     """Yield the episodes of one recording, with the channels and actions of a model.
 
     Args:
-        path: File of the recording, for errors.
+        path: File of the recording, for error texts.
         arrays: Content of the recording.
-        model_path: The model's file, for errors.
+        model_path: The model's file, for error texts.
         model: The model.
     """
     order = ActionOrder(_load_wiring_from_recording(arrays), model_path, model)
@@ -120,7 +120,7 @@ def _iterate_recorded_episodes(
     """Yield the episodes of one recording, which is cut at each reset and each long pause.
 
     Args:
-        path: File of the recording, for errors.
+        path: File of the recording, for error texts.
         arrays: Content of the recording.
         channels: Ids of the channels to read from the recording, in the order of the readings.
         convert_to_action: Function that converts a recorded command to the action (A,) of a model.

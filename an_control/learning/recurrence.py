@@ -58,7 +58,7 @@ class RecurrenceModule(nn.Module):
             self.core = RecurrentTransformer(inputs, sizes, gate_bias)
 
     def make_initial_state(self, rows: int) -> State:
-        """Return the state at the start of B = `rows` episodes, as tensors of zeros.
+        """Return the state of U units at the start of B = `rows` episodes, as tensors of zeros.
 
         Returns:
             For an LSTM, the output and the cell, both (B, U). For a GRU, the output (B, U). For a
@@ -73,7 +73,7 @@ class RecurrenceModule(nn.Module):
         return tuple(some.new_zeros(rows, *shape) for shape in shapes)
 
     def forward(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        """Run the layer over T steps of B episodes.
+        """Run the layer of U units over T steps of B episodes.
 
         Args:
             x: Inputs (T, B, inputs).
@@ -92,7 +92,7 @@ class RecurrenceModule(nn.Module):
         return outputs, (output[0],)
 
     def compute_last_output(self, x: Tensor) -> Tensor:
-        """Return the output (B, U) after the last step of whole episodes.
+        """Return the outputs (B, U) of U units after the last step of B whole episodes.
 
         This is cheaper than `forward`, because the highest layer of a transformer computes only the
         last step.

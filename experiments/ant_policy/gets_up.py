@@ -133,7 +133,7 @@ class Trials:
         )
 
     def _play_trial_and_get_return(self, reflex: Reflex, seed: int, noise: float) -> float:
-        """Play one trial and return its return, less penalties for a fall and for not getting up.
+        """Play a trial; return its sum of rewards, less penalties for a fall or for not getting up.
 
         Args:
             reflex: Acts while the Ant lies on the ground; the teacher acts afterwards.

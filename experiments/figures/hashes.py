@@ -62,16 +62,18 @@ class SourceTree:
         path = f"models/{name}.safetensors"
         return self._hash_file(path, only_imports=False) if path in self._files else ""
 
-    def hash_code(self, part: str) -> str:
+    def hash_code(self, code_path: str) -> str:
         """Return a hash of the code in a file or folder, or "" if it does not exist.
 
         Args:
-            part: The path of the file or folder. If the words "imports of " stand before it, only
-                the import statements of its modules are hashed.
+            code_path: The path of the file or folder. If the words "imports of " stand before it,
+                only the import statements of its modules are hashed.
         """
-        path = part.removeprefix("imports of ")
+        path = code_path.removeprefix("imports of ")
         names = sorted(one for one in self._files if one == path or one.startswith(f"{path}/"))
-        lines = [f"{name} {self._hash_file(name, only_imports=part != path)}" for name in names]
+        lines = [
+            f"{name} {self._hash_file(name, only_imports=code_path != path)}" for name in names
+        ]
         return _compute_short_hash("\n".join(lines).encode()) if lines else ""
 
     def _hash_file(self, name: str, *, only_imports: bool) -> str:

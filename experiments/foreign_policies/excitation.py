@@ -137,7 +137,7 @@ def _list_wrong_channels(
 
     Args:
         policy: The policy.
-        order: (N,) the index in the observation of the reading that arrives in each slot.
+        order: Index (N,) in the observation of the reading that arrives in each input slot.
         channels: The channels of the observation, in its order.
     """
     slots = policy.policy.monitor.slot_by_channel
@@ -157,7 +157,7 @@ def _finish_episode_and_sum_rewards(
         policy: The policy.
         env: The environment.
         readings: (N,) the newest readings.
-        order: (N,) the index in the observation of the reading that arrives in each input slot.
+        order: Index (N,) in the observation of the reading that arrives in each input slot.
         steps: The largest number of steps.
     """
     total = 0.0

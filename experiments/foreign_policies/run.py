@@ -55,7 +55,7 @@ SECOND_EPISODES, SECOND_TICKS, SECOND_MISSING = 70, 300, Range(0.02, 0.3)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the experiment; return the exit status.
+    """Measure a policy's returns with missing or unknown channels; return the exit status.
 
     Args:
         arguments: The command line.

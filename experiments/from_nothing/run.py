@@ -301,7 +301,7 @@ def _find_table_row(page: str, *begin: str) -> list[str]:
     return next((cells for cells in rows if cells[: len(begin)] == [*begin]), [])
 
 
-def draw_pictures(folder: Path, out: Path) -> None:
+def draw_pictures_of_returns(folder: Path, out: Path) -> None:
     """Draw pictures of the validation returns over minutes and over steps, as means and ranges.
 
     Args:
@@ -326,7 +326,7 @@ def draw_pictures(folder: Path, out: Path) -> None:
 def _draw_returns_of_task(
     task: SearchedTask, folder: Path, time_axes: Any, steps_axes: Any
 ) -> None:
-    """Draw the row of a picture that shows one environment.
+    """Draw one environment's row of the picture: returns over minutes, and over steps.
 
     Args:
         task: The environment.
@@ -350,7 +350,7 @@ def _draw_mean_and_range(
 ) -> None:
     """Draw the mean and the range over runs of the best validation so far.
 
-    A dot marks the end of the longest run. After the end of a shorter run its final value is used.
+    A dot marks the end of the longest run. Shorter runs are continued with their final value.
 
     Args:
         axes: The axes.
@@ -372,7 +372,7 @@ def _draw_mean_and_range(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train what is missing, write table and pictures, and return the exit status."""
+    """Run the trainings that are not done, write table and pictures; return the exit status."""
     names = [task.name for task in TASKS]
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
@@ -391,5 +391,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     if kind in given.kinds:
                         task.run_training(out, kind, seed)
     write_markdown_tables(PAGE, {TITLE: make_table(out, PAGE.read_text())})
-    draw_pictures(out, PICTURES)
+    draw_pictures_of_returns(out, PICTURES)
     return 0

@@ -300,7 +300,7 @@ def make_note_column(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and store the results, and return the exit status."""
+    """Measure the tick times, print and store them, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--library", type=int, default=100_000, metavar="N", help="ticks of each row"

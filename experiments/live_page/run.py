@@ -231,7 +231,7 @@ def _get_tick_p99_us(visitor: Any) -> float:
     return float("nan")
 
 
-async def _measure_without_page(seconds: float, drag_count: int) -> dict[str, float]:
+async def _measure_ticks_without_page(seconds: float, drag_count: int) -> dict[str, float]:
     """Measure the policy node's ticks while no live page runs.
 
     Args:
@@ -325,19 +325,19 @@ def measure_and_print_page_costs(minutes: float) -> None:
         found["page memory [MB]"] = [round(one, 1) for one in memory]
         os.kill(viewer, signal.SIGKILL)
         found["no page, rewired"] = asyncio.run(
-            _measure_without_page(seconds, max(100, int(seconds)))
+            _measure_ticks_without_page(seconds, max(100, int(seconds)))
         )
     command = [sys.executable, "-m", "an_control", "sim", "ant", "--realtime", "--scrambler",
                "--episodes", "100000"]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as plain:
         time.sleep(SETTLE_S)
-        found["no page"] = asyncio.run(_measure_without_page(seconds, 0))
+        found["no page"] = asyncio.run(_measure_ticks_without_page(seconds, 0))
         plain.terminate()
     print(json.dumps(found, indent=2))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Take the pictures or measure, as the first argument says; return the exit status."""
+    """Take pictures of the page or measure its costs, and return the exit status."""
     what, *rest = arguments or [""]
     if what == "pictures":
         take_pictures(Path(rest[0]) if rest else ROOT / "docs/how-to/watch", rest[1:])

@@ -51,16 +51,16 @@ def draw_settings(settings_index: int, seed: int) -> DrawnSettings:
     return DrawnSettings.from_rng(np.random.default_rng([seed, settings_index]))
 
 
-def find_index_of_best_drawn_settings(lines: list[TrainingResult], memory: ComparedMemory) -> int:
+def find_index_of_best_drawn_settings(results: list[TrainingResult], memory: ComparedMemory) -> int:
     """Return the index of those drawn settings with which a memory reached the highest score.
 
     It is an argument of `draw_settings`. Among equal scores the lowest loss decides.
 
     Args:
-        lines: The results of the finished trainings.
+        results: The results of the finished trainings.
         memory: The memory (recurrent network).
     """
-    own = [one for one in lines if one["stage"] == "draw" and one["memory"] == memory.name]
+    own = [one for one in results if one["stage"] == "draw" and one["memory"] == memory.name]
     best = max(own, key=lambda one: (one["score"], -np.inf if one["diverged"] else -one["loss"]))
     return int(best["number"])
 

@@ -21,9 +21,9 @@ NORMAL_95 = 1.96
 """Half the width of a 95 % confidence interval, in standard errors."""
 
 
-def make_tables(lines: list[TrainingResult]) -> dict[str, str]:
+def make_tables(results: list[TrainingResult]) -> dict[str, str]:
     """Return the Markdown tables by title; {} until every recurrent network has a result."""
-    final = [one for one in lines if one["stage"] == "final"]
+    final = [one for one in results if one["stage"] == "final"]
     if not final:
         return {}
     tasks = list(dict.fromkeys(one["task"] for one in final))
@@ -36,8 +36,8 @@ def make_tables(lines: list[TrainingResult]) -> dict[str, str]:
         ]
         seconds = f"{np.mean([one['cpu_s'] for one in own]):.0f}" if own else ""
         scores.append([memory.name, *cells, seconds])
-        drawn = [one for one in lines if one["stage"] == "draw" and one["memory"] == memory.name]
-        best = drawn[find_index_of_best_drawn_settings(lines, memory)]
+        drawn = [one for one in results if one["stage"] == "draw" and one["memory"] == memory.name]
+        best = drawn[find_index_of_best_drawn_settings(results, memory)]
         found = [one["score"] for one in drawn]
         diverged = f"{sum(one['diverged'] for one in drawn)} of {len(drawn)}"
         draws.append([memory.name, diverged, f"{max(found):.2f}", f"{np.median(found):.2f}"])
@@ -63,14 +63,14 @@ def _make_markdown_table(rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def draw_curves(lines: list[TrainingResult], path: Path) -> None:
+def draw_curves(results: list[TrainingResult], path: Path) -> None:
     """Draw the share of right answers during the trainings, as means over seeds with 95 % bands.
 
     Args:
-        lines: The results of the finished trainings.
+        results: The results of the finished trainings.
         path: The picture file to write.
     """
-    final = [one for one in lines if one["stage"] == "final"]
+    final = [one for one in results if one["stage"] == "final"]
     tasks = list(dict.fromkeys(one["task"] for one in final))
     figure, panels = plt.subplots(
         1, len(tasks), figsize=(4 * len(tasks), 4), sharey=True, squeeze=False, layout="constrained"

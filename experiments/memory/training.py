@@ -209,7 +209,7 @@ def _train_and_yield_losses(
     draw: DrawnSettings,
     rng: np.random.Generator,
 ) -> Iterator[float]:
-    """Make updates without end, and yield after each the loss before it, in nats.
+    """Make one update after the other without end; yield each loss before its update, in nats.
 
     Args:
         network: The network.

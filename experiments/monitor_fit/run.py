@@ -393,6 +393,6 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure the cells that are not finished, and return the exit status."""
+    """Play the episodes that the table of results still needs, and return the exit status."""
     measure_unfinished_cells(parse_arguments(arguments))
     return 0

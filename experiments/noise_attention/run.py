@@ -68,7 +68,7 @@ def measure_attention_and_mean_return(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print a table, and return the exit status."""
+    """Measure a policy's attention to each signal, print it, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("model", type=Path)
     parser.add_argument(

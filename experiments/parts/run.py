@@ -266,7 +266,7 @@ def draw_picture(policies: list[ComparedPolicy], results: Results, path: Path) -
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train and evaluate what is missing, write table and picture, and return the exit status."""
+    """Run the trainings that are not done, write table and picture; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("pooling", nargs="*", help="train only these: " + ", ".join(POOLINGS))
     parser.add_argument(

@@ -174,7 +174,7 @@ def collect_messages_of_walk(
     return rows, classes
 
 
-def measure_costs(blocks: int) -> dict[str, Any]:
+def measure_recording_costs(blocks: int) -> dict[str, Any]:
     """Measure the CPU time of a policy node with each kind of recording, and without recording.
 
     There is a node for each. The nodes take turns: each runs a block of `BLOCK_TICKS` ticks
@@ -248,10 +248,10 @@ def _compare_costs(plain_node: MeasuredNode, node: MeasuredNode) -> dict[str, An
 
 
 def print_costs(results: dict[str, Any]) -> None:
-    """Print a table of the CPU times that `measure_costs` returned.
+    """Print a table of the CPU times that `measure_recording_costs` returned.
 
     Args:
-        results: The result of `measure_costs`.
+        results: The result of `measure_recording_costs`.
     """
     print(f"{results['ticks']} ticks of each")
     for one in results["kinds"]:
@@ -272,9 +272,12 @@ def measure_black_box_memory(seconds: float) -> dict[str, Any]:
 
     The black box is a recording of only the newest seconds.
 
+    Args:
+        seconds: The simulated time whose messages are in the black box.
+
     Returns:
-        The number of messages in the black box, the memory that was measured, and the memory
-        according to the node itself, in MiB, by name.
+        By name, the number of messages in the black box, their measured memory in MiB, and their
+        memory in MiB according to the node itself.
     """
     import tracemalloc
 
@@ -315,11 +318,11 @@ def run_cost_measurements(blocks: int, path: Path | None, *, memory: bool) -> Ex
     """Measure the costs, print them, and return the exit status.
 
     Args:
-        blocks: The number of blocks of each node that are measured; see `measure_costs`.
+        blocks: The number of blocks of each node that are measured; see `measure_recording_costs`.
         path: The JSON file to write; None for none.
         memory: Whether to measure the memory of the black box, and not the CPU time.
     """
-    found = measure_black_box_memory(30.0) if memory else measure_costs(blocks)
+    found = measure_black_box_memory(30.0) if memory else measure_recording_costs(blocks)
     if memory:
         print(
             f"{found['seconds']:.0f} s of the Ant: {found['messages']} messages take"

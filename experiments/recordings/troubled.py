@@ -241,13 +241,14 @@ def replay_troubled_recording(bag: Path, result: Path) -> dict[str, Any]:
 def record_and_replay_troubled_nodes(
     folder: Path, pieces: int, ticks: int, json_path: Path, seed: int
 ) -> ExitStatus:
-    """Record and replay those runs of a node that have no result yet; return the exit status.
+    """Record and replay all pieces that have no result yet, and return the exit status.
 
-    If a replay differs from its recording, the recording is not deleted and the run ends.
+    A piece is the recording of a new node. If a replay differs from its recording, the recording is
+    not deleted and the run ends.
 
     Args:
         folder: The folder of the recording, which is deleted after each piece.
-        pieces: Number of pieces. Each piece is the recording of a new node.
+        pieces: Number of pieces.
         ticks: Number of ticks (control steps) of a piece.
         json_path: The file of the results of all pieces.
         seed: Seed of the first piece; the others have the seeds that follow.

@@ -93,7 +93,7 @@ def _estimate_playing_time_and_bottleneck(
         workers: The number of workers.
 
     Returns:
-        A pair: the seconds, and the bottleneck, "messages" or "playing".
+        A pair: the seconds, and what limits the time: "messages" (sending the tasks) or "playing".
     """
     episodes = count_episodes_per_task(POPULATION, ROLLOUTS, workers)
     tasks = POPULATION * -(-ROLLOUTS // episodes)
@@ -135,7 +135,7 @@ def _measure_episode_s(task: RolloutTask, episode_steps: int, seconds: float) ->
     """Measure the time per step in short episodes, and return the seconds of a full episode.
 
     Args:
-        task: The task of a worker.
+        task: The task of a worker, whose policy and first episodes are used.
         episode_steps: The number of steps of a full episode.
         seconds: Seconds for the measurement.
     """
@@ -186,7 +186,7 @@ def _do_nothing(*arguments: object) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and write the result, and return the exit status."""
+    """Measure the costs of a generation, print and write them, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "--seconds", type=float, default=1.0, help="seconds for each figure (default: 1)"

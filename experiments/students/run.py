@@ -54,7 +54,7 @@ class StudentComparison:
         task: The task.
         title: The title that marks the table in the page.
         length_options: Options of `an-control distill` that set the length of each training.
-        students: Options of `an-control distill` for each student.
+        students: Options of `an-control distill` for each student, by the student's name.
         protocols: The disturbances of the evaluation, with their headings in the table.
         evaluation_seed: The seed of the evaluation.
         axis: The label of the picture's axis.
@@ -264,7 +264,7 @@ def draw_picture(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train and evaluate what is missing, write table and picture, and return the exit status."""
+    """Run the trainings that are not done, write table and picture; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("task", choices=list(COMPARISONS))
     parser.add_argument(

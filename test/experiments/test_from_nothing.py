@@ -64,7 +64,7 @@ def test_the_page_has_a_row_for_each_kind_and_a_picture(tmp_path, monkeypatch):
     for kind in task.kinds:
         written(task, tmp_path, kind, 1, 400.0)
     assert nothing.make_table(tmp_path).count(task.name) == 2
-    nothing.draw_pictures(tmp_path, tmp_path / "pictures")
+    nothing.draw_pictures_of_returns(tmp_path, tmp_path / "pictures")
     (picture,) = (tmp_path / "pictures").iterdir()
     assert picture.name == task.picture and picture.stat().st_size > 10_000
 

@@ -55,7 +55,7 @@ from an_control.learning.rollout.engine import (
 from an_control.learning.runs.card import (
     compute_mean_return,
     compute_standard_error,
-    count_failures,
+    count_failed_episodes,
     drop_episodes_that_all_candidates_failed,
 )
 from an_control.learning.runs.run_loop import NO_FIGURES
@@ -784,7 +784,7 @@ class Search:
         shares = {}
         if settings.success is not None:
             shares["success_share"] = float((returns > settings.success).mean())
-        if failed := count_failures(returns):
+        if failed := count_failed_episodes(returns):
             shares["validation_failed"] = failed
         if self._hinted is not None and compute_share_of_hinted_episodes(self.progress) > 0.0:
             means["hinted"] = self._measure_return_with_hints(model, contender)

@@ -457,8 +457,8 @@ class IdentityTraining(NetworkTraining):
             rng: Source of all random numbers.
 
         Returns:
-            Two tensors for `_IdentityNetwork.forward`: inputs of each input slot (B, N, ...), and
-            inputs that all slots share (B, ...).
+            Two tensors for `_IdentityNetwork.forward`, for A actions and W = `WINDOW` ticks: inputs
+            of each of N input slots (B, N, 2 W), and inputs that all slots share (B, W (A + 1)).
         """
         readings, actions = [], []
         for place in rng.integers(len(traces), size=len(noise_sd)):
@@ -495,8 +495,8 @@ class _IdentityNetwork(nn.Module):
         """Return the scores (B, N, N): for each slot, how likely it carries each channel's signal.
 
         Args:
-            slot_inputs: Inputs of each slot (B, N, ...).
-            shared_inputs: Inputs common to all slots (B, ...).
+            slot_inputs: Inputs of each slot (B, N, 2 W), for W = `WINDOW` ticks.
+            shared_inputs: Inputs common to all slots (B, W (A + 1)), for A actions.
         """
         first, second, last = self.layers
         x = nn.functional.silu(first(slot_inputs) + self.common(shared_inputs).unsqueeze(1))
@@ -508,8 +508,8 @@ class _IdentityNetwork(nn.Module):
         In all training pieces slot i carries the signal of channel i.
 
         Args:
-            slot_inputs: Inputs of each slot (B, N, ...).
-            shared_inputs: Inputs common to all slots (B, ...).
+            slot_inputs: Inputs of each slot (B, N, 2 W), for W = `WINDOW` ticks.
+            shared_inputs: Inputs common to all slots (B, W (A + 1)), for A actions.
         """
         scores = self(slot_inputs, shared_inputs)
         channel = torch.arange(scores.shape[-1]).expand(len(scores), -1)

@@ -227,8 +227,8 @@ CALM_STEPS = 4000
 class PredictionTraining(NetworkTraining):
     """Training of the prediction network, which predicts the next reading of each channel.
 
-    The network estimates the channel's change until the next tick and the scale of the error of
-    that estimate; for a binary channel, the log-odds that it will read 1.
+    The network estimates the channel's change until the next tick, and the scale of that estimate's
+    error. For a binary channel it estimates instead the log-odds that the channel will read 1.
 
     Args:
         traces: Episodes to learn from; the last ones are held out for a test.

@@ -190,7 +190,7 @@ def count_false_reassignments(
         trace: The recorded episode, in which all signals stay in place.
     """
     moves, before = 0, None
-    for slots in _iterate_assignments(monitor, trace.readings, trace.actions):
+    for slots in _run_monitor_and_yield_assignments(monitor, trace.readings, trace.actions):
         if slots is not before:
             moves += not alike_channels[np.arange(len(slots)), slots].all()
             before = slots
@@ -227,7 +227,9 @@ def measure_share_of_identified_signals(
         carried = np.repeat(orders, every, 0)[:steps]
         """(T, N) the channel whose signal each slot carries."""
         readings = np.take_along_axis(trace.readings, carried, 1)
-        for tick, slots in enumerate(_iterate_assignments(monitor, readings, trace.actions)):
+        for tick, slots in enumerate(
+            _run_monitor_and_yield_assignments(monitor, readings, trace.actions)
+        ):
             if tick > every and tick % every == every // 2:
                 before, now = carried[tick - every], carried[tick]
                 have_moved = ~alike_channels[before, now][np.argsort(now)]  # by channel
@@ -236,7 +238,7 @@ def measure_share_of_identified_signals(
     return found / moved if moved else 0.0
 
 
-def _iterate_assignments(
+def _run_monitor_and_yield_assignments(
     monitor: IdentityMonitor, readings: np.ndarray, actions: np.ndarray
 ) -> Iterator[np.ndarray]:
     """Run the monitor over an episode and yield its assignment after each tick.
@@ -314,8 +316,8 @@ def estimate_gain_rarely_reached_by_chance(gains: np.ndarray) -> float:
     """Estimate the gain that a wrong assignment reaches by chance only once in `1 / RARE` ticks.
 
     A gain, in nats, is the log-likelihood of the readings under the best wrong assignment of slots
-    minus that under the right assignment.
-    The estimate extrapolates an exponential tail that is fitted to the largest gains.
+    minus that under the right assignment. The estimate extrapolates an exponential tail that is
+    fitted to the largest gains.
 
     Args:
         gains: Gain at each tick (T,) of episodes in which no signal moved.
@@ -336,7 +338,7 @@ def _compute_excess_cost_of_each_tick(
 
     Args:
         forward: The forward model.
-        costs: Computes its costs.
+        costs: Computes the costs of readings by the forward model.
         trace: The recorded episode.
     """
     readings, actions = trace.readings.astype(np.float32), trace.actions.astype(np.float32)
@@ -369,7 +371,7 @@ def _does_model_explain_trace(
 
     Args:
         forward: The forward model.
-        costs: Computes its costs.
+        costs: Computes the costs of readings by the forward model.
         trace: The recorded episode.
         max_excess: Largest allowed median of the running means of the excess cost, in nats.
     """
@@ -380,7 +382,7 @@ def _does_model_explain_trace(
 def _compute_gains_of_best_wrong_assignment(
     forward: ForwardModel, costs: Costs, trace: EpisodeTrace
 ) -> np.ndarray:
-    """Return by how many nats the best wrong assignment explains each tick better than the right.
+    """Return the log-likelihood gain of the best wrong assignment over the right one, per tick.
 
     In the right assignment each slot carries its own channel's signal.
 

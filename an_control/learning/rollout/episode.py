@@ -111,9 +111,9 @@ class Tick(NamedTuple):
         ids: Ids of the n input slots at which the disturbed readings arrive; () without a
             disturbance.
         moved: Whether signals were permuted among the input slots since the last tick.
-        arrived: Whether `values` come from a new message. False if this tick's message was lost or
-            has no reading; then the last action is sent again, and the policy does not step unless
-            it was trained to step on old readings.
+        arrived: Whether `values` come from a new message; False if this tick's message was lost or
+            has no reading. If it is False, the last action is sent again, and the policy does not
+            step unless it was trained to step on old readings.
     """
 
     observation: np.ndarray

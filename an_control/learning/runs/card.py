@@ -34,7 +34,7 @@ def compute_standard_error(returns: np.ndarray) -> float:
     return float(known.std() / np.sqrt(known.size)) if known.size else 0.0
 
 
-def count_failures(returns: np.ndarray) -> int:
+def count_failed_episodes(returns: np.ndarray) -> int:
     """Return the number of failed episodes, whose return is not finite."""
     return returns.size - select_finite_returns(returns).size
 
@@ -77,7 +77,7 @@ def summarise_returns(returns: np.ndarray, success: float | None) -> dict[str, A
     """
     some = select_finite_returns(returns)
     known: dict[str, Any] = {"episodes": len(returns), "mean": None, "sd": None, "deciles": []}
-    if failed := count_failures(returns):
+    if failed := count_failed_episodes(returns):
         known["failed"] = failed
     if some.size:
         digits = 1 if np.abs(some).max() >= 10.0 else 3

@@ -109,7 +109,7 @@ class FusedEngine:
             part = starts[begin : begin + CHUNK]
             states, conditions = (
                 self.make_initial_states(part),
-                self.draw_conditions(part, disturbance),
+                self.draw_disturbances_of_episodes(part, disturbance),
             )
             if hints is not None:
                 here = slice(begin, begin + len(part))
@@ -142,7 +142,7 @@ class FusedEngine:
         """
         return np.array([self.batch.start(start.environment) for start in starts])
 
-    def draw_conditions(
+    def draw_disturbances_of_episodes(
         self, starts: Sequence[EpisodeSeeds], disturbance: DisturbanceSettings
     ) -> RolloutConditions:
         """Draw the disturbance of each episode at random, and return it as arrays.
@@ -221,7 +221,7 @@ class FusedEngine:
 
         Args:
             candidates: Weights of the P candidates.
-            hints: Vectors (P, N, 4d) of `IdentityHints`, or an empty array.
+            hints: The field `codes` of `IdentityHints`, or an empty array for no hints.
             states: Initial states (R, S) of the physics, S numbers each.
             conditions: Disturbance of each episode.
 

@@ -132,7 +132,7 @@ def compute_gates_without_recurrence(
 
     The sums come from readings, actions and biases; the LSTMs' previous outputs are added later.
     There are N input slots, each with an LSTM of d units, and B episodes. A neuron has F inputs:
-    the reading alone (1), or the reading and its change (2).
+    the reading alone (F = 1), or the reading and its change (F = 2).
 
     Args:
         readings: (N, B) the readings of the input slots.
@@ -199,12 +199,12 @@ def push_readings(readings, stacks):
 def run_stacked_neurons(stacks, common, input_weights, outputs):
     """Run sensory neurons without an LSTM: a tanh layer on the k newest readings of a slot.
 
-    There are N input slots, neurons whose units are padded to K, and B episodes (columns).
+    There are N input slots, neurons of d units, padded to K, and B episodes (columns).
 
     Args:
         stacks: Stacks of the k newest readings (N, k, B).
-        common: Part of the layer's input that all channels share (units, B).
-        input_weights: Weight of each reading of the stack (k, units, B).
+        common: Part of the layer's input that all channels share (d, B).
+        input_weights: Weight of each reading of the stack (k, d, B).
         outputs: Output: the neurons' outputs (N, K, B).
     """
     for i in range(stacks.shape[0]):
@@ -296,9 +296,9 @@ def advance_lstm_cells(gates, outputs, cells):
     There are N input slots, each with an LSTM of d units, and B episodes.
 
     Args:
-        gates: (N, 4d, B) the sums of the input, forget and output gate and of the candidate, in
-            this order, after tanh. A gate is (1 + t) / 2 of such a value t, which is the sigmoid of
-            twice the sum.
+        gates: (N, 4d, B) tanh of the sums of input gate, forget gate, output gate and candidate, in
+            this order. If t is such a value of a gate, the gate itself is (1 + t) / 2, which equals
+            the sigmoid of twice the sum.
         outputs: (N, K, B) overwritten in its first d rows with the outputs; the other rows pad it.
         cells: (N, d, B) overwritten with the next cells.
     """
