@@ -23,7 +23,7 @@ def list_experiments() -> list[str]:
     return sorted(path.parent.name for path in FOLDER.glob("*/run.py"))
 
 
-def read_claim(name: str) -> str:
+def read_claim_of_experiment(name: str) -> str:
     """Return the claim or question in an experiment's README, or "" if it has none."""
     found = CLAIM.search((FOLDER / name / "README.md").read_text(encoding="utf-8"))
     return found[1] if found else ""
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print((__doc__ or "").strip(), "\n")
         for name in list_experiments():
-            print(f"{name}\n    {read_claim(name)}")
+            print(f"{name}\n    {read_claim_of_experiment(name)}")
         return 0
     name, *options = arguments
     if name not in list_experiments():

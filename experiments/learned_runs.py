@@ -71,7 +71,7 @@ def evaluate_run(
     )
 
 
-def prepare_unfinished_run(run: Path, settings: Settings) -> bool:
+def write_settings_and_tell_if_unfinished(run: Path, settings: Settings) -> bool:
     """Write a run's settings to its folder, unless the run is finished.
 
     Args:
@@ -79,7 +79,8 @@ def prepare_unfinished_run(run: Path, settings: Settings) -> bool:
         settings: The settings of the run.
 
     Returns:
-        Whether the run must still be made; False if its model has been evaluated.
+        True if the settings were written and the run must still be made; False if its model has
+        been evaluated.
 
     Raises:
         SettingsMismatchError: The folder contains a run with other settings.
@@ -99,8 +100,8 @@ def read_results(results_file: Path, policies: Mapping[Path, Settings]) -> Resul
 
     Args:
         results_file: The file with earlier results.
-        policies: The settings of each policy, by the policy's folder. In that folder each seed has
-            a folder, the run's.
+        policies: The settings of each policy, by the policy's folder. That folder contains a run's
+            folder for each seed.
 
     Raises:
         SettingsMismatchError: A run has other settings than its policy.
@@ -153,11 +154,11 @@ def _read_settings(run: Path) -> Settings:
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
-def _check_same_settings(where: str, settings: Settings, expected: Settings) -> None:
+def _check_same_settings(run_name: str, settings: Settings, expected: Settings) -> None:
     """Check that a run has the settings of the table.
 
     Args:
-        where: The run, for the error text.
+        run_name: The run, for the error text.
         settings: The settings of the run.
         expected: The settings of the table; None for a setting that is not known.
 
@@ -167,7 +168,7 @@ def _check_same_settings(where: str, settings: Settings, expected: Settings) -> 
     for name, value in expected.items():
         before = settings.get(name)
         if None not in (before, value) and before != value:
-            raise SettingsMismatchError(f"{where}: {name} was {before}, not {value}")
+            raise SettingsMismatchError(f"{run_name}: {name} was {before}, not {value}")
 
 
 def list_protocol_results(results: Results, policy: Path, protocol: str) -> list[dict[str, Any]]:

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.steps import ExperimentStep, add_smoke_option, make_step_parser, run_steps
+from experiments.steps import (
+    ExitStatus,
+    ExperimentStep,
+    add_smoke_option,
+    make_step_parser,
+    run_steps,
+)
 
 SMOKE = Path("runs/smoke")
 
@@ -38,7 +44,7 @@ class PageTable:
     plots: str = ""
 
     @property
-    def evaluation(self) -> str:
+    def evaluation_command(self) -> str:
         """Return the command line of the evaluation, without files that it writes."""
         command = [
             *("an-control", "evaluate", f"models/{self.model}.safetensors"),
@@ -67,7 +73,7 @@ class PageTable:
         Args:
             page: The page to write.
             plots: The folder for pictures, or "".
-            runs: The folder that keeps finished rows if the evaluation is stopped.
+            runs: The folder in which finished rows are stored if the evaluation is stopped.
         """
         command = [
             *("an-control", "evaluate", f"models/{self.model}.safetensors"),
@@ -86,7 +92,7 @@ def write_tables(
     tables: Sequence[PageTable],
     other_steps: Sequence[ExperimentStep],
     arguments: Sequence[str] | None,
-) -> int:
+) -> ExitStatus:
     """Write the tables of an experiment, run its other steps, and return the exit status.
 
     Args:
@@ -94,7 +100,7 @@ def write_tables(
         runs: The folder of the experiment's runs.
         tables: The tables.
         other_steps: Steps after the tables.
-        arguments: The words of the command line; None takes the command line of this process.
+        arguments: The words of the command line; None stands for the command line of this process.
     """
     titles = [table.title for table in tables]
     parser = make_step_parser(description)

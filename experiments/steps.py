@@ -20,6 +20,8 @@ from typing import Any
 
 from an_control.system.files import write_file
 
+ExitStatus = int
+"""Exit status of a process: 0 for success."""
 READ = (".safetensors", ".yaml")
 """Suffixes of the files on which the result of a command depends."""
 
@@ -43,11 +45,11 @@ class ExperimentStep:
         return shlex.split(self.command)
 
     @property
-    def files_read(self) -> list[str]:
+    def input_files(self) -> list[str]:
         """The paths of the models and recipes in the command, which are the inputs of the step."""
         return [word for word in self.command_words if word.endswith(READ) and word != self.makes]
 
-    def run(self) -> int:
+    def run(self) -> ExitStatus:
         """Run the command and return its exit status; at Ctrl-C, wait for the command to end."""
         Path(self.makes).parent.mkdir(parents=True, exist_ok=True)
         program, *rest = self.command_words
@@ -65,7 +67,7 @@ class ExperimentStep:
         """
         return {
             "command": self.command,
-            "reads": {path: _hash_file(path) for path in self.files_read},
+            "reads": {path: _hash_file(path) for path in self.input_files},
         }
 
 
@@ -135,11 +137,13 @@ def add_smoke_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run_steps(folder: Path, steps: Sequence[ExperimentStep], options: argparse.Namespace) -> int:
+def run_steps(
+    folder: Path, steps: Sequence[ExperimentStep], options: argparse.Namespace
+) -> ExitStatus:
     """Run the steps that are not done and return the exit status of the last command.
 
     Args:
-        folder: The folder of the experiment's runs, which keeps the record of done steps.
+        folder: The folder of the experiment's runs, in which the list of done steps is stored.
         steps: The steps in their order; the first that fails ends the run.
         options: The command line, parsed by `make_step_parser`.
     """

@@ -38,7 +38,7 @@ class CodeFolder:
 
 
 @cache
-def read_sources(revision: str | None = None) -> dict[str, str]:
+def read_module_sources(revision: str | None = None) -> dict[str, str]:
     """Return the source text of each module, by the module's dotted name.
 
     Args:
@@ -53,7 +53,7 @@ def read_sources(revision: str | None = None) -> dict[str, str]:
     return found
 
 
-def find_imports(text: str, modules: Mapping[str, str]) -> Iterator[str]:
+def find_imported_module_names(text: str, modules: Mapping[str, str]) -> Iterator[str]:
     """Yield the names of the modules that a source text imports, also inside functions.
 
     Args:
@@ -74,14 +74,17 @@ def find_imports(text: str, modules: Mapping[str, str]) -> Iterator[str]:
 
 
 @cache
-def collect_file_imports(revision: str | None = None) -> dict[str, set[str]]:
+def collect_imports_of_modules(revision: str | None = None) -> dict[str, set[str]]:
     """Return the names of the modules that each module imports, by the module's name.
 
     Args:
         revision: A git commit; None reads this work tree.
     """
-    modules = read_sources(revision)
-    return {name: set(find_imports(text, modules)) - {name} for name, text in modules.items()}
+    modules = read_module_sources(revision)
+    return {
+        name: set(find_imported_module_names(text, modules)) - {name}
+        for name, text in modules.items()
+    }
 
 
 def collect_imported_modules(module: str, revision: str | None = None) -> set[str]:
@@ -91,7 +94,7 @@ def collect_imported_modules(module: str, revision: str | None = None) -> set[st
         module: Dotted name of the module.
         revision: A git commit; None reads this work tree.
     """
-    imports, reached, left = collect_file_imports(revision), set[str](), [module]
+    imports, reached, left = collect_imports_of_modules(revision), set[str](), [module]
     while left:
         name = left.pop()
         if name not in reached:
@@ -120,16 +123,19 @@ def describe_imported_modules(module: str, revision: str | None = None) -> str:
         module: Dotted name of the module.
         revision: A git commit; None reads this work tree.
     """
-    texts = [read_sources(revision)[name] for name in collect_imported_modules(module, revision)]
+    texts = [
+        read_module_sources(revision)[name] for name in collect_imported_modules(module, revision)
+    ]
     lines, code = sum(text.count("\n") for text in texts), sum(map(count_code_lines, texts))
     return f"{module} reaches {len(texts)} files, {lines} lines, {code} without docstrings"
 
 
-def find_drawn_folder(module: str, modules: Mapping[str, object]) -> str:
+def find_box_of_module(module: str, modules: Mapping[str, object]) -> str:
     """Return the name of the box that stands for a module in the picture of folders.
 
-    It is the folder of the module; of nested folders the outermost one below the package. Modules
-    directly in a folder of `OPEN`, such as an_control, have boxes of their own.
+    A module directly in one of the folders `OPEN`, such as an_control, has a box of its own. All
+    others share the box of their folder, whose dotted name is cut to three words in an_control and
+    to two elsewhere.
 
     Args:
         module: Dotted name of the module.
@@ -147,35 +153,35 @@ def collect_folders(revision: str | None = None) -> dict[str, CodeFolder]:
     Args:
         revision: A git commit; None reads this work tree.
     """
-    texts, imports = read_sources(revision), collect_file_imports(revision)
+    texts, imports = read_module_sources(revision), collect_imports_of_modules(revision)
     found: dict[str, CodeFolder] = defaultdict(CodeFolder)
     for module, text in texts.items():
         if not text.strip():
             continue
-        name = find_drawn_folder(module, texts)
+        name = find_box_of_module(module, texts)
         folder = found[name]
         folder.files += 1
         folder.lines += text.count("\n")
-        others = {find_drawn_folder(one, texts) for one in imports[module]}
+        others = {find_box_of_module(one, texts) for one in imports[module]}
         folder.imports |= {one for one in others if one != name and texts.get(one, "x").strip()}
     return dict(found)
 
 
-def compute_folder_levels(graph: Mapping[str, set[str]]) -> dict[str, int]:
+def compute_folder_levels(imports_by_folder: Mapping[str, set[str]]) -> dict[str, int]:
     """Return the level of each folder in the picture.
 
     A folder that imports nothing is on level 0. Any other folder is one level above the highest
     folder that it imports.
 
     Args:
-        graph: Names of the imported folders, by folder.
+        imports_by_folder: Names of the imported folders, by folder.
 
     Raises:
         CycleError: Folders import each other in a cycle.
     """
     found: dict[str, int] = {}
-    for name in TopologicalSorter(graph).static_order():
-        found[name] = 1 + max((found[one] for one in graph.get(name, ())), default=-1)
+    for name in TopologicalSorter(imports_by_folder).static_order():
+        found[name] = 1 + max((found[one] for one in imports_by_folder.get(name, ())), default=-1)
     return found
 
 
@@ -236,7 +242,7 @@ def draw_folders(folders: Mapping[str, CodeFolder], path: Path, title: str) -> N
             place[name] = left + width / 2, level
             left += width
             right = max(right, left)
-    for name, others in select_direct_imports(graph).items():
+    for name, others in drop_indirect_imports(graph).items():
         for other in others:
             (x, y), (to_x, to_y) = place[name], place[other]
             up = level_of[other] >= level_of[name]
@@ -252,43 +258,48 @@ def draw_folders(folders: Mapping[str, CodeFolder], path: Path, title: str) -> N
     figure.savefig(path, dpi=80)
 
 
-def select_direct_imports(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
+def drop_indirect_imports(imports_by_folder: Mapping[str, set[str]]) -> dict[str, set[str]]:
     """Return the imports between folders without those that follow from others.
 
     For example, if a imports b, and b imports c, then the import of c by a is left out.
 
     Args:
-        graph: Names of the imported folders, by folder; it is returned unchanged if it has a cycle.
+        imports_by_folder: Names of the imported folders, by folder. If they have a cycle, all
+            imports are returned.
     """
 
     @cache
     def collect_imported_folders(name: str) -> frozenset[str]:
         """Return all folders that a folder imports, directly or through other folders."""
-        return frozenset(graph[name]).union(*map(collect_imported_folders, graph[name]))
+        return frozenset(imports_by_folder[name]).union(
+            *map(collect_imported_folders, imports_by_folder[name])
+        )
 
     try:
-        compute_folder_levels(graph)
+        compute_folder_levels(imports_by_folder)
     except CycleError:
-        return dict(graph)
+        return dict(imports_by_folder)
     return {
         name: {
             one
             for one in others
             if not any(one in collect_imported_folders(other) for other in others)
         }
-        for name, others in graph.items()
+        for name, others in imports_by_folder.items()
     }
 
 
-def _compute_folder_levels_without_cycles(graph: Mapping[str, set[str]]) -> dict[str, int]:
+def _compute_folder_levels_without_cycles(
+    imports_by_folder: Mapping[str, set[str]],
+) -> dict[str, int]:
     """Return the level of each folder in the picture, without the imports that are part of a cycle.
 
     Args:
-        graph: Names of the imported folders, by folder.
+        imports_by_folder: Names of the imported folders, by folder.
     """
-    kept: dict[str, set[str]] = {name: set() for name in graph}
-    for name in sorted(graph):
-        for other in sorted(graph[name]):
+    kept: dict[str, set[str]] = {name: set() for name in imports_by_folder}
+    for name in sorted(imports_by_folder):
+        for other in sorted(imports_by_folder[name]):
             kept[name].add(other)
             try:
                 tuple(TopologicalSorter(kept).static_order())

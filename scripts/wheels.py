@@ -56,7 +56,7 @@ def describe_missing_wheels(machine: str, python: str) -> str:
     return (done.stderr.strip().splitlines() or ["failed"])[-1] if done.returncode else ""
 
 
-def print_wheel_coverage() -> int:
+def print_wheel_coverage_and_get_exit_status() -> int:
     """Print for each processor architecture and CPython version whether all wheels exist.
 
     A wheel is a package file that pip installs without compiling.
@@ -78,4 +78,4 @@ def print_wheel_coverage() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(print_wheel_coverage())
+    sys.exit(print_wheel_coverage_and_get_exit_status())

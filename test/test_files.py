@@ -56,14 +56,14 @@ def test_what_is_no_file_is_refused_at_once_and_named(tmp_path, kind):
 
 @pytest.mark.timeout(120)
 def test_a_run_folder_and_the_authors_weights_do_not_wait_for_a_pipe_either(tmp_path):
-    from an_control.learning.import_authors import import_authors
+    from an_control.learning.import_authors import import_policy_of_authors
     from an_control.learning.runs.run_folder import RunError, RunFolder
 
     os.mkfifo(tmp_path / "config.json")
     with pytest.raises(RunError, match=r"config\.json: not a regular file"):
         RunFolder(tmp_path, {})
     with pytest.raises(ModelError, match=r"config\.json: not a regular file"):
-        import_authors(tmp_path / "config.json", "ant_pi")
+        import_policy_of_authors(tmp_path / "config.json", "ant_pi")
 
 
 def write_big_model(path: Path) -> None:

@@ -48,7 +48,7 @@ def level_of(module):
 
 
 def test_no_file_imports_from_a_higher_floor(structure):
-    for module, imports in structure.collect_file_imports().items():
+    for module, imports in structure.collect_imports_of_modules().items():
         for other in imports:
             levels = level_of(module), level_of(other)
             assert None in levels or levels[0] >= levels[1], f"{module} imports {other}"
@@ -80,7 +80,10 @@ COMPUTED = {
 
 
 def test_the_node_reaches_only_what_a_robot_has(structure):
-    texts, reached = structure.read_sources(), structure.collect_imported_modules(structure.NODE)
+    texts, reached = (
+        structure.read_module_sources(),
+        structure.collect_imported_modules(structure.NODE),
+    )
     folders = {module.split(".")[1] for module in reached if "." in module}
     assert folders == ROBOT
     others = {
@@ -112,7 +115,7 @@ def test_no_module_is_imported_by_a_computed_name_but_the_users(structure):
 
 def test_no_files_import_each_other_in_a_cycle(structure):
     try:
-        tuple(TopologicalSorter(structure.collect_file_imports()).static_order())
+        tuple(TopologicalSorter(structure.collect_imports_of_modules()).static_order())
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
 

@@ -9,7 +9,7 @@ from typing import Literal
 import tyro
 
 from an_control.cli.common import InputError, OutputFile
-from an_control.learning.import_authors import import_authors
+from an_control.learning.import_authors import import_policy_of_authors
 from an_control.policy import write_model
 from an_control.system.files import WriteError
 
@@ -27,7 +27,7 @@ class ImportAuthorsCommand:
 
     def run(self) -> int:
         """Convert the weights and return the exit status."""
-        model = import_authors(self.npz, self.kind)
+        model = import_policy_of_authors(self.npz, self.kind)
         try:
             write_model(self.out, model)
         except WriteError as error:

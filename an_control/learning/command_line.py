@@ -23,7 +23,7 @@ def format_flag(name: str) -> str:
 
 
 def format_command(options: Any, name: str) -> str:
-    """Return the command line `an-control NAME ...` that sets the options as a dataclass does.
+    """Return the command line `an-control NAME ...` that starts a run with these options.
 
     Options that have their default value are left out.
 

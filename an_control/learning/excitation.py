@@ -81,10 +81,10 @@ class ExcitationOptions:
 def record_excitation(
     options: ExcitationOptions, model: Model, report: Callable[[int], object] = lambda done: None
 ) -> Excitation:
-    """Play small motions in a simulator several times, and return actions and readings.
+    """Play small motions of a simulated robot several times; return the actions and readings.
 
-    With the option `bag` nothing is played: the actions are then the mean of those with which the
-    recorded episodes begin, and the readings are those of these beginnings.
+    With the option `bag` nothing is played. The actions are then the first actions of recorded
+    episodes, averaged over the episodes, and the readings are the first ones of each episode.
 
     Args:
         options: The task and the settings of the motions, or the recordings.
@@ -109,7 +109,7 @@ def record_excitation(
 
     options.check_options()
     if options.bag:
-        return _average_recorded_beginnings(options, model)
+        return _make_excitation_from_recordings(options, model)
     name = options.task or model.task.name
     try:
         robots = [Fault.parse(text).settings for text in options.disturb] or [NOMINAL]
@@ -130,14 +130,14 @@ def record_excitation(
         assert options.amplitude is not None
         seconds = SECONDS if options.seconds is None else options.seconds
         motion = make_exciting_actions(model.sizes.actions, step_s, options.amplitude, seconds)
-        runs = _play_motion_repeatedly(env, motion, robots, options, report)
+        runs = _play_motion_and_record_readings(env, motion, robots, options, report)
     return Excitation(model.task.channels, model.task.actuators, step_s, motion, runs)
 
 
-def _average_recorded_beginnings(options: ExcitationOptions, model: Model) -> Excitation:
-    """Return an excitation whose actions are the mean of those with which recorded episodes begin.
+def _make_excitation_from_recordings(options: ExcitationOptions, model: Model) -> Excitation:
+    """Return an excitation that consists of the first ticks of recorded episodes.
 
-    Its readings are those of the first ticks of each episode.
+    Its actions are averaged over the episodes; its readings are those of each episode.
 
     Args:
         options: The recordings, and how many seconds of each episode are used.
@@ -175,7 +175,7 @@ def _average_recorded_beginnings(options: ExcitationOptions, model: Model) -> Ex
 
 
 def _check_policy_fits_task(
-    options: ExcitationOptions, policy_task: Task, task: Task, name: str
+    options: ExcitationOptions, policy_task: Task, task: Task, task_name: str
 ) -> None:
     """Check that a policy has the channels and actuators of the task that is simulated.
 
@@ -183,7 +183,7 @@ def _check_policy_fits_task(
         options: The options; only the name of the model file is used, in the error text.
         policy_task: Task of the policy, from its model file.
         task: Task of the environment.
-        name: Name of the environment's task, for the error text.
+        task_name: Name of the environment's task, for the error text.
 
     Raises:
         ValueError: The channels or actuators differ.
@@ -191,13 +191,13 @@ def _check_policy_fits_task(
     for key in ("channels", "actuators"):
         mine, theirs = getattr(policy_task, key), getattr(task, key)
         if mine != theirs and ((mine and theirs) or key == "channels"):
-            raise ValueError(f"{options.model}: its {key} differ from those of task {name!r}")
+            raise ValueError(f"{options.model}: its {key} differ from those of task {task_name!r}")
 
 
-def _play_motion_repeatedly(
+def _play_motion_and_record_readings(
     env: gymnasium.Env[Any, Any],
     motion: np.ndarray,
-    robots: Sequence[DisturbanceSettings],
+    robot_disturbances: Sequence[DisturbanceSettings],
     options: ExcitationOptions,
     report: Callable[[int], object],
 ) -> np.ndarray:
@@ -206,7 +206,8 @@ def _play_motion_repeatedly(
     Args:
         env: The environment.
         motion: Actions (T, A).
-        robots: Disturbances that change the robot or its start. Each episode uses one, in turn.
+        robot_disturbances: Disturbances that change the robot or its start. Each episode has one
+            of them, in turn.
         options: The number R of episodes, and the seed.
         report: Function that is called after each episode with the number of episodes so far.
 
@@ -220,7 +221,9 @@ def _play_motion_repeatedly(
     (channels,) = env.observation_space.shape or (0,)
     ids, runs = make_placeholder_ids(channels), []
     for number in range(options.runs):
-        disturber = make_disturber(channels, robots[number % len(robots)], rng)
+        disturber = make_disturber(
+            channels, robot_disturbances[number % len(robot_disturbances)], rng
+        )
         episode = LiveEpisode(env, int(rng.integers(*TRAINING_SEEDS)), disturber, ids)
         readings, newest = [], NewestReadings()
         for tick in episode:

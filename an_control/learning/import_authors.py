@@ -274,7 +274,7 @@ class _ParameterReader:
             raise ValueError(f"params has {len(self.flat)} numbers, this kind has {self.at}")
 
 
-def import_authors(path: str | os.PathLike[str], kind: str) -> Model:
+def import_policy_of_authors(path: str | os.PathLike[str], kind: str) -> Model:
     """Read a policy of the AttentionNeuron paper's authors from an ``.npz`` file.
 
     Args:
@@ -289,7 +289,7 @@ def import_authors(path: str | os.PathLike[str], kind: str) -> Model:
         raise ModelError(f"{path}: kind {kind!r} is not one of {', '.join(_KINDS)}")
     model_kind, form = _KINDS[kind]
     try:
-        flat = _read_params(path)
+        flat = _read_parameter_vector(path)
         if flat.ndim != 1 or flat.size > MAX_PARAMS or flat.dtype.kind != "f":
             raise ValueError(f"params is {flat.dtype} of shape {flat.shape}, not a float vector")
         take = _ParameterReader(flat)
@@ -312,7 +312,7 @@ def import_authors(path: str | os.PathLike[str], kind: str) -> Model:
     return model
 
 
-def _read_params(path: str | os.PathLike[str]) -> np.ndarray:
+def _read_parameter_vector(path: str | os.PathLike[str]) -> np.ndarray:
     """Return the array ``params`` of an ``.npz`` file.
 
     Raises:

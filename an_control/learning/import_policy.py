@@ -85,7 +85,9 @@ class PolicyNames(NamedTuple):
 
 @dataclass(frozen=True)
 class VecNormalisation:
-    """Normalisation of observations as in VecNormalize, by clip((observation - mean) / sd).
+    """Normalisation of observations by clip((observation - mean) / sd), as in VecNormalize.
+
+    VecNormalize is a class of Stable-Baselines3.
 
     Attributes:
         mean: Mean of each input (N,).
@@ -104,8 +106,8 @@ def import_policy(path: Path, names: PolicyNames, normalise: Path | None = None)
     Args:
         path: The file of the policy, either a zip of Stable-Baselines3 or a TorchScript file.
         names: Names of the policy's inputs and actions.
-        normalise: The saved VecNormalize with which a policy of Stable-Baselines3 was trained; None
-            if it was trained without one.
+        normalise: File of the VecNormalize (normalisation of observations) with which a policy of
+            Stable-Baselines3 was trained; None if it was trained without one.
 
     Raises:
         ModelError: The file holds no such policy, or a policy of a kind that this function cannot
@@ -116,7 +118,7 @@ def import_policy(path: Path, names: PolicyNames, normalise: Path | None = None)
             files = archive.namelist()
             if "policy.pth" in files:
                 normalisation = None if normalise is None else read_normalisation(normalise)
-                return _convert_stable_baselines(archive, names, normalisation)
+                return _convert_stable_baselines_to_onnx(archive, names, normalisation)
         if not any("/code/" in one for one in files):
             raise ValueError(
                 "holds neither a policy of Stable-Baselines3 (policy.pth) nor TorchScript; weights"
@@ -124,7 +126,7 @@ def import_policy(path: Path, names: PolicyNames, normalise: Path | None = None)
             )
         if normalise is not None:
             raise ValueError("TorchScript normalises by itself: leave out --normalise")
-        return _convert_torchscript(path, names)
+        return _convert_torchscript_to_onnx(path, names)
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise ModelError(f"{path}: {describe_read_error(error)}") from error
 
@@ -146,7 +148,7 @@ def _read_zip_content(path: Path) -> bytes:
     return content
 
 
-def _convert_stable_baselines(
+def _convert_stable_baselines_to_onnx(
     archive: zipfile.ZipFile, names: PolicyNames, normalisation: VecNormalisation | None
 ) -> bytes:
     """Convert a policy of Stable-Baselines3 to the content of an ONNX file.
@@ -159,8 +161,8 @@ def _convert_stable_baselines(
     Raises:
         ValueError: The policy is of a kind that this function cannot convert.
     """
-    settings, weights = _read_settings(archive), _read_weights(archive)
-    hidden, last, squashed = _find_actor_layers(weights)
+    settings, weights = _read_algorithm_settings(archive), _read_weights(archive)
+    hidden, last, squashed = _find_actor_layers_and_final_tanh(weights)
     inputs, actions = (hidden[0] if hidden else last)[0].shape[1], len(last[1])
     import onnx
 
@@ -172,7 +174,7 @@ def _convert_stable_baselines(
             raise ValueError(f"has {inputs} inputs, but its VecNormalize has {count}")
         x = graph("Div", graph("Sub", x, normalisation.mean[None]), normalisation.sd[None])
         x = graph("Clip", x, -normalisation.clip, normalisation.clip)
-    activation = _find_activation_operator(settings, default="ReLU" if squashed else "Tanh")
+    activation = _find_onnx_activation_operator(settings, default="ReLU" if squashed else "Tanh")
     for weight, bias in hidden:
         x = graph(activation, graph("Add", graph("MatMul", x, weight.T), bias[None]))
     x = graph("Add", graph("MatMul", x, last[0].T), last[1][None])
@@ -186,10 +188,10 @@ def _convert_stable_baselines(
     return graph.to_bytes(names.make_metadata(inputs, actions))
 
 
-def _read_settings(archive: zipfile.ZipFile) -> Mapping[str, Any]:
+def _read_algorithm_settings(archive: zipfile.ZipFile) -> Mapping[str, Any]:
     """Return the settings of the algorithm in a zip of Stable-Baselines3.
 
-    A setting whose value is pickled stays text and is not unpickled.
+    Pickled values are not unpickled; the settings contain them as text.
 
     Raises:
         ValueError: The settings cannot be read, or the actions are not continuous.
@@ -227,7 +229,9 @@ def _read_weights(archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
 Layer = tuple[np.ndarray, np.ndarray]
 
 
-def _find_actor_layers(weights: Mapping[str, np.ndarray]) -> tuple[list[Layer], Layer, bool]:
+def _find_actor_layers_and_final_tanh(
+    weights: Mapping[str, np.ndarray],
+) -> tuple[list[Layer], Layer, bool]:
     """Find the layers of the actor, the network of a policy that computes the actions.
 
     Args:
@@ -244,15 +248,23 @@ def _find_actor_layers(weights: Mapping[str, np.ndarray]) -> tuple[list[Layer], 
     if any(re.match(r"(actor\.)?(pi_)?features_extractor\..*weight", name) for name in weights):
         raise ValueError("has a features extractor with weights, which is not converted")
     if "action_net.weight" in weights:
-        return _find_layers(weights, ACTOR_CRITIC[0]), _find_layer(weights, ACTOR_CRITIC[1]), False
+        return (
+            _get_linear_layers_of_sequential(weights, ACTOR_CRITIC[0]),
+            _get_linear_layer(weights, ACTOR_CRITIC[1]),
+            False,
+        )
     if "actor.mu.weight" in weights:
-        return _find_layers(weights, "actor.latent_pi"), _find_layer(weights, "actor.mu"), True
-    if layers := _find_layers(weights, "actor.mu"):
+        return (
+            _get_linear_layers_of_sequential(weights, "actor.latent_pi"),
+            _get_linear_layer(weights, "actor.mu"),
+            True,
+        )
+    if layers := _get_linear_layers_of_sequential(weights, "actor.mu"):
         return layers[:-1], layers[-1], True
     raise ValueError("has no actor of PPO, A2C, SAC, TQC, TD3 or DDPG with an MLP")
 
 
-def _find_layer(weights: Mapping[str, np.ndarray], name: str) -> Layer:
+def _get_linear_layer(weights: Mapping[str, np.ndarray], name: str) -> Layer:
     """Return the weight matrix (outputs, inputs) and the bias (outputs,) of a linear layer.
 
     Args:
@@ -270,7 +282,7 @@ def _find_layer(weights: Mapping[str, np.ndarray], name: str) -> Layer:
     return weight, bias
 
 
-def _find_layers(weights: Mapping[str, np.ndarray], name: str) -> list[Layer]:
+def _get_linear_layers_of_sequential(weights: Mapping[str, np.ndarray], name: str) -> list[Layer]:
     """Return the linear layers of a torch Sequential, in order.
 
     Args:
@@ -279,10 +291,10 @@ def _find_layers(weights: Mapping[str, np.ndarray], name: str) -> list[Layer]:
     """
     pattern = re.compile(rf"{re.escape(name)}\.(\d+)\.weight")
     places = sorted(int(found[1]) for one in weights if (found := pattern.fullmatch(one)))
-    return [_find_layer(weights, f"{name}.{place}") for place in places]
+    return [_get_linear_layer(weights, f"{name}.{place}") for place in places]
 
 
-def _find_activation_operator(settings: Mapping[str, Any], default: str) -> str:
+def _find_onnx_activation_operator(settings: Mapping[str, Any], default: str) -> str:
     """Return the ONNX operator of the activation function between the layers.
 
     Args:
@@ -349,8 +361,7 @@ class _ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         """Return the object to use for a class or function that the pickle file names.
 
-        This is numpy's own class or function if it serves to make an array, and `_InertObject` for
-        all others.
+        It is numpy's own class or function if an array is made by it; otherwise `_InertObject`.
         """
         if module.split(".")[0] == "numpy":
             if (module, name) == ("numpy", "ndarray"):
@@ -393,7 +404,7 @@ def read_normalisation(path: Path) -> VecNormalisation:
     return VecNormalisation(mean, sd, clip)
 
 
-def _convert_torchscript(path: Path, names: PolicyNames) -> bytes:
+def _convert_torchscript_to_onnx(path: Path, names: PolicyNames) -> bytes:
     """Convert a TorchScript network with one input and one output to the content of an ONNX file.
 
     Args:
@@ -428,14 +439,14 @@ def _convert_torchscript(path: Path, names: PolicyNames) -> bytes:
             "gives other actions for the same inputs later: it keeps its state inside, or draws at"
             " random; export it as ONNX with its states as inputs and outputs"
         )
-    model = onnx.load_model_from_string(_export_onnx(network, inputs))
+    model = onnx.load_model_from_string(_convert_network_to_onnx(network, inputs))
     onnx.helper.set_model_props(model, names.make_metadata(inputs, expected[0].size))
     content: bytes = model.SerializeToString()
-    _check_conversion(content, tries, expected)
+    _check_converted_actions(content, tries, expected)
     return content
 
 
-def _export_onnx(network: Any, inputs: int) -> bytes:
+def _convert_network_to_onnx(network: Any, inputs: int) -> bytes:
     """Convert a TorchScript network to ONNX by torch, and return the content of the ONNX file.
 
     Args:
@@ -467,18 +478,20 @@ def _export_onnx(network: Any, inputs: int) -> bytes:
     return found
 
 
-def _check_conversion(content: bytes, inputs: np.ndarray, expected: Sequence[np.ndarray]) -> None:
+def _check_converted_actions(
+    content: bytes, inputs: np.ndarray, expected_actions: Sequence[np.ndarray]
+) -> None:
     """Raise ValueError unless the converted network returns the same actions as the original.
 
     Args:
         content: Content of the ONNX file.
         inputs: K inputs (K, 1, N) on which the two networks are compared.
-        expected: Actions of the original network, one array for each of the K inputs.
+        expected_actions: Actions of the original network, one array for each of the K inputs.
     """
     import onnxruntime
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    for one, actions in zip(inputs, expected, strict=True):
+    for one, actions in zip(inputs, expected_actions, strict=True):
         (found,) = session.run(None, {"obs": one})
         if not np.allclose(found, actions, atol=TOLERANCE, rtol=TOLERANCE):
             raise ValueError("its conversion gives other actions than the original")

@@ -35,7 +35,7 @@ def read_recorded_traces(
 
     Args:
         paths: Files of the recordings, made by policy nodes.
-        model_path: The model's file, for errors.
+        model_path: The model's file, for error texts.
         model: The model.
 
     Raises:
@@ -58,9 +58,9 @@ def _read_traces_for_model(
     """Yield the episodes of one recording, with the channels and actions of a model.
 
     Args:
-        path: File of the recording, for errors.
+        path: File of the recording, for error texts.
         arrays: Content of the recording.
-        model_path: The model's file, for errors.
+        model_path: The model's file, for error texts.
         model: The model.
     """
     order = ActionOrder(_load_wiring_from_recording(arrays), model_path, model)
@@ -69,7 +69,7 @@ def _read_traces_for_model(
     )
 
 
-def read_task_and_traces(paths: Sequence[Path], name: str) -> tuple[Task, list[EpisodeTrace]]:
+def read_task_and_traces(paths: Sequence[Path], task_name: str) -> tuple[Task, list[EpisodeTrace]]:
     """Read recordings of a robot as episodes, and describe the robot as a task.
 
     The task has the channels, the actuators and the rate of the wiring (the configuration of
@@ -78,7 +78,7 @@ def read_task_and_traces(paths: Sequence[Path], name: str) -> tuple[Task, list[E
 
     Args:
         paths: Files of the recordings, made by policy nodes.
-        name: Name to give to the task.
+        task_name: Name to give to the task.
 
     Raises:
         ValueError: A recording cannot be read, or lacks channels or actuators of the first
@@ -91,7 +91,7 @@ def read_task_and_traces(paths: Sequence[Path], name: str) -> tuple[Task, list[E
         wiring = _load_wiring_from_recording(arrays)
         if task is None:
             step_s = 1.0 / wiring.rate_hz
-            task = Task(name, "", arrays.ids, arrays.actuators, step_s)
+            task = Task(task_name, "", arrays.ids, arrays.actuators, step_s)
         if arrays.actuators != task.actuators:
             raise ValueError(f"--bag {path}: its actuators are not those of {paths[0]}")
         traces += _iterate_recorded_episodes(
@@ -117,10 +117,10 @@ def _iterate_recorded_episodes(
     channels: Sequence[str],
     convert_to_action: Callable[[np.ndarray], np.ndarray],
 ) -> Iterator[EpisodeTrace]:
-    """Yield the episodes of one recording, which is cut at every reset of the robot and long pause.
+    """Yield the episodes of one recording, which is cut at each reset and each long pause.
 
     Args:
-        path: File of the recording, for errors.
+        path: File of the recording, for error texts.
         arrays: Content of the recording.
         channels: Ids of the channels to read from the recording, in the order of the readings.
         convert_to_action: Function that converts a recorded command to the action (A,) of a model.

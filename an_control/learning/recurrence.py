@@ -58,7 +58,7 @@ class RecurrenceModule(nn.Module):
             self.core = RecurrentTransformer(inputs, sizes, gate_bias)
 
     def make_initial_state(self, rows: int) -> State:
-        """Return the state at the start of B = `rows` episodes, as tensors of zeros.
+        """Return the state of U units at the start of B = `rows` episodes, as tensors of zeros.
 
         Returns:
             For an LSTM, the output and the cell, both (B, U). For a GRU, the output (B, U). For a
@@ -73,7 +73,7 @@ class RecurrenceModule(nn.Module):
         return tuple(some.new_zeros(rows, *shape) for shape in shapes)
 
     def forward(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        """Run the layer over T steps of B episodes.
+        """Run the layer of U units over T steps of B episodes.
 
         Args:
             x: Inputs (T, B, inputs).
@@ -92,7 +92,7 @@ class RecurrenceModule(nn.Module):
         return outputs, (output[0],)
 
     def compute_last_output(self, x: Tensor) -> Tensor:
-        """Return the output (B, U) after the last step of whole episodes.
+        """Return the outputs (B, U) of U units after the last step of B whole episodes.
 
         This is cheaper than `forward`, because the highest layer of a transformer computes only the
         last step.
@@ -145,10 +145,10 @@ class RecurrenceModule(nn.Module):
 
 
 class RecurrentTransformer(nn.Module):
-    """Transformer that also attends to the W - 1 ticks before the sequence that it receives.
+    """Transformer in which each step attends to a window of W = `sizes.window` ticks.
 
-    The methods take tensors (steps, episodes, ...), but the layers inside work on tensors
-    (episodes, steps, ...).
+    Steps of a sequence thus also attend to the W - 1 ticks before the sequence. The methods get
+    tensors (steps, episodes, ...), but the layers inside work on tensors (episodes, steps, ...).
 
     Args:
         inputs: Number of inputs at each step.
@@ -163,7 +163,7 @@ class RecurrentTransformer(nn.Module):
         self.layers = nn.ModuleList(RecurrentLayer(sizes, gate_bias) for _ in range(sizes.layers))
 
     def forward(self, x: Tensor, memory: Tensor, filled: Tensor) -> tuple[Tensor, State]:
-        """Run the transformer over T steps of B episodes.
+        """Run the transformer of U units over T steps of B episodes.
 
         Args:
             x: Inputs (T, B, inputs).
@@ -187,7 +187,9 @@ class RecurrentTransformer(nn.Module):
         return x.transpose(0, 1), (memory, filled[:, steps:])
 
     def compute_last_output(self, x: Tensor) -> Tensor:
-        """Return the output (B, U) after the last step of whole episodes; cheaper than `forward`.
+        """Return the outputs (B, U) of U units after the last step of B whole episodes.
+
+        This is cheaper than `forward`, because the highest layer computes only the last step.
 
         Args:
             x: Inputs (T, B, inputs) of all steps.
@@ -237,7 +239,9 @@ class RecurrentLayer(nn.Module):
         self.register_buffer("ages", torch.from_numpy(ages.copy()), persistent=False)
 
     def forward(self, states: Tensor, steps: int, filled: Tensor) -> Tensor:
-        """Run the layer and return its outputs (B, T, U) at the T ticks of the sequence.
+        """Run the layer over T ticks of B episodes and return its outputs (B, T, U).
+
+        The layer has U units, and each tick attends to a window of W ticks that ends with it.
 
         Args:
             states: Inputs (B, W - 1 + T, U) at the W - 1 ticks before the sequence and at the T
@@ -256,10 +260,9 @@ class RecurrentLayer(nn.Module):
         return self._combine_input_and_output("network", x, y)
 
     def compute_attention(self, states: Tensor, steps: int, filled: Tensor) -> Tensor:
-        """Compute the layer's attention with relative positions and return its output (B, T, U).
+        """Return the output (B, T, U) of the layer's attention with relative positions.
 
-        The comments in the code call the number of attention heads H, and the length of a head's
-        vectors D.
+        The layer has U units, and each tick attends to a window of W ticks that ends with it.
 
         Args:
             states: Inputs (B, W - 1 + T, U) at the W - 1 ticks before the sequence and at the T
@@ -268,15 +271,16 @@ class RecurrentLayer(nn.Module):
             filled: Mask (B, W - 1 + T) of those ticks, 0 for ticks before the start of the episode,
                 else 1.
         """
+        # H is the number of attention heads, D the length of a head's vectors.
         query = self._split_heads(linear(states[:, -steps:], self.query))  # (B, H, T, D)
         key = self._split_heads(linear(states, self.key))  # (B, H, W - 1 + T, D)
         value = self._split_heads(linear(states, self.value))
         relative = self._split_heads(linear(self.ages, self.relative))  # (H, W, D)
         content_scores = (query + self.content_bias[:, None]) @ key.mT
         position_scores = (query + self.position_bias[:, None]) @ relative.mT
-        scores = (content_scores + _convert_to_absolute_scores(position_scores)) * query.shape[
-            -1
-        ] ** -0.5
+        scores = (
+            content_scores + _convert_to_scores_by_absolute_position(position_scores)
+        ) * query.shape[-1] ** -0.5
         scores = scores.masked_fill(filled[:, None, None] == 0, -torch.inf)
         heard = scores.softmax(-1) @ value
         return linear(heard.transpose(1, 2).flatten(2), self.output)
@@ -305,7 +309,8 @@ class RecurrentLayer(nn.Module):
 class RecurrenceGate(nn.Module):
     """GRU gate g(x, y) of GTrXL, which replaces the residual sum x + y.
 
-    The rows of the weight matrices belong to the gates in the order reset, update, new.
+    Each weight matrix (3 U, U) has U rows for the reset gate, U rows for the update gate, and U
+    rows for the new value.
 
     Args:
         units: Number of units U.
@@ -337,11 +342,11 @@ class RecurrenceGate(nn.Module):
         return x + update * (new - x)
 
 
-def _convert_to_absolute_scores(relative_scores: Tensor) -> Tensor:
+def _convert_to_scores_by_absolute_position(relative_scores: Tensor) -> Tensor:
     """Convert attention scores by relative position to attention scores by absolute position.
 
-    The W scores of step t move to the columns t to t + W - 1. All other columns are -inf, so that
-    step t attends only to these W ticks.
+    Step t of T attends to a window of W ticks, the columns t to t + W - 1 of the result. Its W
+    scores move to these columns; in all other columns its scores are -inf.
 
     Args:
         relative_scores: Scores (..., T, W) by relative position.
@@ -383,8 +388,8 @@ class MultiheadAttentionBlock(nn.Module):
         """Return the block's output (..., m, d).
 
         Args:
-            x: Vectors (..., m, d) that give the queries.
-            y: Vectors (..., n, d) that give the keys and values.
+            x: The m vectors of length d (..., m, d) from which the queries are computed.
+            y: The n vectors (..., n, d) from which the keys and values are computed.
             present: Weight (..., n) of each vector in `y`: how many equal vectors it stands for. A
                 vector with weight 0 is left out. None gives every vector the weight 1.
         """
@@ -448,7 +453,7 @@ class SetEncoder(nn.Module):
 
     def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Copy the weights from a model file's arrays."""
-        _import_arrays(self, arrays, {"block.": "encoder.", "": "encoder."})
+        _load_arrays_into_module(self, arrays, {"block.": "encoder.", "": "encoder."})
 
 
 class SetPooling(nn.Module):
@@ -483,7 +488,7 @@ class SetPooling(nn.Module):
 
     def load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Copy the weights from a model file's arrays."""
-        _import_arrays(self, arrays, {"block.": "pooling.", "": "pooling."})
+        _load_arrays_into_module(self, arrays, {"block.": "pooling.", "": "pooling."})
 
 
 def _convert_to_array_name(name: str, prefixes: Mapping[str, str]) -> str:
@@ -513,7 +518,7 @@ def _export_arrays(module: nn.Module, prefixes: Mapping[str, str]) -> dict[str, 
     }
 
 
-def _import_arrays(
+def _load_arrays_into_module(
     module: nn.Module, arrays: Mapping[str, np.ndarray], prefixes: Mapping[str, str]
 ) -> None:
     """Copy a model file's arrays into a module's parameters.

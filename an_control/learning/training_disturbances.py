@@ -134,7 +134,7 @@ def parse_disturb_option(disturbance_class: type[F], texts: Sequence[str]) -> tu
     return tuple(found)
 
 
-def check_probabilities(faults: Mapping[F, float]) -> None:
+def check_sum_of_probabilities(faults: Mapping[F, float]) -> None:
     """Check that the probabilities of some disturbances sum to at most 1.
 
     Raises:
@@ -171,8 +171,8 @@ def draw_merged_disturbances(
 ) -> DisturbanceSettings:
     """Draw each disturbance independently by its probability and return their merged settings.
 
-    If two of the drawn disturbances change the same setting, that setting comes from the one that
-    is later in `disturb`.
+    If two of the drawn disturbances change the same setting, the disturbance that is later in
+    `disturb` decides its value.
 
     Args:
         disturb: Probability of each disturbance.
@@ -185,31 +185,31 @@ def draw_merged_disturbances(
     return drawn
 
 
-def make_placeholder_ids(channels: int) -> tuple[str, ...]:
+def make_placeholder_ids(channel_count: int) -> tuple[str, ...]:
     """Return ids for channels without names; their alphabetical order is that of the channels.
 
     Args:
-        channels: Number of channels.
+        channel_count: Number of channels.
     """
-    return tuple(f"{channel:09}" for channel in range(channels))
+    return tuple(f"{channel:09}" for channel in range(channel_count))
 
 
 def make_disturber(
-    channels: int, settings: DisturbanceSettings, rng: np.random.Generator
+    channel_count: int, settings: DisturbanceSettings, rng: np.random.Generator
 ) -> Disturber | None:
     """Return a `Disturber` for one episode, or None if nothing is disturbed.
 
     A missing reading becomes NaN in the disturbed readings, so that every channel keeps its index.
 
     Args:
-        channels: Number of channels, whose ids are made by `make_placeholder_ids`.
+        channel_count: Number of channels, whose ids are made by `make_placeholder_ids`.
         settings: The disturbances of the episode.
         rng: Source of the episode's random numbers; unused if nothing is disturbed.
     """
     if not settings.is_active:
         return None
     return Disturber(
-        make_placeholder_ids(channels), settings, int(rng.integers(2**31)), missing_as_nan=True
+        make_placeholder_ids(channel_count), settings, int(rng.integers(2**31)), missing_as_nan=True
     )
 
 

@@ -55,17 +55,19 @@ class Reflex:
     matrix: np.ndarray
 
     @classmethod
-    def from_candidate(cls, numbers: np.ndarray, channels: list[str], action_count: int) -> Reflex:
-        """Create a reflex from a candidate of the search: its weights in one array.
+    def from_candidate(
+        cls, unscaled_weights: np.ndarray, channels: list[str], action_count: int
+    ) -> Reflex:
+        """Create the reflex that a candidate of the search stands for.
 
         Args:
-            numbers: For each action, one after the other, the unscaled weights of the readings that
-                the reflex uses, followed by a constant.
+            unscaled_weights: For each action in turn: the unscaled weights of the readings that
+                the reflex uses, then a constant, all in one array.
             channels: The ids of the readings.
             action_count: The number A of actions.
         """
         matrix = np.zeros((action_count, len(channels) + 1))
-        matrix[:, [*_find_used_readings(channels), -1]] = numbers.reshape(
+        matrix[:, [*_find_indices_of_used_readings(channels), -1]] = unscaled_weights.reshape(
             action_count, -1
         ) * _compute_weight_scale(channels)
         return cls(matrix)
@@ -76,7 +78,7 @@ class Reflex:
         return np.clip(action, -1.0, 1.0).astype(np.float32)
 
 
-def _find_used_readings(channels: list[str]) -> list[int]:
+def _find_indices_of_used_readings(channels: list[str]) -> list[int]:
     """Return the indices of the readings that a reflex uses.
 
     It uses all readings except the height, the goal direction and the foot contacts.
@@ -90,7 +92,7 @@ def _compute_weight_scale(channels: list[str]) -> np.ndarray:
 
     There is a factor for each reading that the reflex uses, and one for the constant.
     """
-    names = [channels[place] for place in _find_used_readings(channels)]
+    names = [channels[place] for place in _find_indices_of_used_readings(channels)]
     scale = [1.0 if name.endswith(".position") else SPEED_SCALE for name in names]
     return np.array([*scale, 1.0])
 
@@ -108,26 +110,30 @@ class Trials:
         self._env, self._teacher, self._channels = env, teacher, channels
         assert env.action_space.shape is not None
         self._actions, self._height = env.action_space.shape[0], channels.index("height")
-        self.weight_count = self._actions * (len(_find_used_readings(channels)) + 1)
+        self.weight_count = self._actions * (len(_find_indices_of_used_readings(channels)) + 1)
         """Number of weights of a candidate."""
 
-    def make_reflex(self, numbers: np.ndarray) -> Reflex:
+    def make_reflex(self, unscaled_weights: np.ndarray) -> Reflex:
         """Create the reflex of a candidate of the search; see `Reflex.from_candidate`."""
-        return Reflex.from_candidate(numbers, self._channels, self._actions)
+        return Reflex.from_candidate(unscaled_weights, self._channels, self._actions)
 
-    def measure_return(self, numbers: np.ndarray, seeds: np.ndarray, noise: float = 0.0) -> float:
+    def measure_return(
+        self, unscaled_weights: np.ndarray, seeds: np.ndarray, noise: float = 0.0
+    ) -> float:
         """Measure a candidate's mean return over several starts, less penalties for failures.
 
         Args:
-            numbers: The unscaled weights of the candidate; see `Reflex.from_candidate`.
+            unscaled_weights: The unscaled weights of the candidate; see `Reflex.from_candidate`.
             seeds: The seeds of the starts.
             noise: The standard deviation of noise on the actions.
         """
-        reflex = self.make_reflex(numbers)
-        return float(np.mean([self._play_trial(reflex, int(seed), noise) for seed in seeds]))
+        reflex = self.make_reflex(unscaled_weights)
+        return float(
+            np.mean([self._play_trial_and_get_return(reflex, int(seed), noise) for seed in seeds])
+        )
 
-    def _play_trial(self, reflex: Reflex, seed: int, noise: float) -> float:
-        """Play one trial and return its return, less penalties for a fall and for not getting up.
+    def _play_trial_and_get_return(self, reflex: Reflex, seed: int, noise: float) -> float:
+        """Play a trial; return its sum of rewards, less penalties for a fall or for not getting up.
 
         Args:
             reflex: Acts while the Ant lies on the ground; the teacher acts afterwards.

@@ -24,7 +24,8 @@ from an_control.policy import Model, read_model, write_model
 def average_models(models: list[Model]) -> Model:
     """Return a model with the mean of the weights of all models, and without a monitor.
 
-    Everything else, except the description of the training, is that of the last model in the list.
+    Everything else is copied from the last model in the list, except the description of its
+    training.
 
     Raises:
         ValueError: The models differ in kind, sizes, channels or actuators.

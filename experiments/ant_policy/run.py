@@ -130,6 +130,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the steps of the experiment that are not done; return the exit status.
 
     Args:
-        arguments: The words of the command line; None takes the command line of this process.
+        arguments: The words of the command line; None stands for the command line of this process.
     """
     return run_steps(RUNS, STEPS, make_step_parser(__doc__).parse_args(arguments))

@@ -51,7 +51,7 @@ def make_steps(seeds: Sequence[int], generations: int) -> list[ExperimentStep]:
     return steps
 
 
-def read_curve(folder: Path) -> np.ndarray:
+def read_learning_curve(folder: Path) -> np.ndarray:
     """Read the validation curve of a run from its metrics.
 
     Args:
@@ -82,7 +82,7 @@ def draw_curves(folders: Sequence[Path], picture: Path) -> None:
     figure = Figure(figsize=(10, 3.5), layout="constrained")
     by_steps, by_hours = figure.subplots(1, 2, sharey=True)
     for folder in folders:
-        steps, hours, returns = read_curve(folder)
+        steps, hours, returns = read_learning_curve(folder)
         by_steps.plot(steps, returns, label=folder.name)
         by_hours.plot(hours, returns, label=folder.name)
     for axes, label in ((by_steps, "billion steps"), (by_hours, "hours of wall-clock time")):

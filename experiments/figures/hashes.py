@@ -60,27 +60,31 @@ class SourceTree:
     def hash_model(self, name: str) -> str:
         """Return the hash of the file of the model with this name, or "" if there is no file."""
         path = f"models/{name}.safetensors"
-        return self._hash_file(path, imports=False) if path in self._files else ""
+        return self._hash_file(path, only_imports=False) if path in self._files else ""
 
-    def hash_code(self, part: str) -> str:
+    def hash_code(self, code_path: str) -> str:
         """Return a hash of the code in a file or folder, or "" if it does not exist.
 
         Args:
-            part: The path of the file or folder. After the words "imports of " only the import
-                statements of its modules count.
+            code_path: The path of the file or folder. If the words "imports of " stand before it,
+                only the import statements of its modules are hashed.
         """
-        path = part.removeprefix("imports of ")
+        path = code_path.removeprefix("imports of ")
         names = sorted(one for one in self._files if one == path or one.startswith(f"{path}/"))
-        lines = [f"{name} {self._hash_file(name, imports=part != path)}" for name in names]
-        return _shorten_hash("\n".join(lines).encode()) if lines else ""
+        lines = [
+            f"{name} {self._hash_file(name, only_imports=code_path != path)}" for name in names
+        ]
+        return _compute_short_hash("\n".join(lines).encode()) if lines else ""
 
-    def _hash_file(self, name: str, *, imports: bool) -> str:
-        if (name, imports) not in self._hashes:
+    def _hash_file(self, name: str, *, only_imports: bool) -> str:
+        if (name, only_imports) not in self._hashes:
             data = self._files[name]()
             if name.endswith(".py"):
-                data = _extract_imports(data) if imports else _strip_comments_and_docstrings(data)
-            self._hashes[name, imports] = _shorten_hash(data)
-        return self._hashes[name, imports]
+                data = (
+                    _extract_imports(data) if only_imports else _strip_comments_and_docstrings(data)
+                )
+            self._hashes[name, only_imports] = _compute_short_hash(data)
+        return self._hashes[name, only_imports]
 
 
 def hash_inputs(figure: PageFigure, tree: SourceTree) -> dict[str, str]:
@@ -89,7 +93,7 @@ def hash_inputs(figure: PageFigure, tree: SourceTree) -> dict[str, str]:
     The hash of a model or code that does not exist is "".
     """
     commands = "\n".join(one.command for one in figure.commands)
-    hashes = {"command": _shorten_hash(commands.encode())}
+    hashes = {"command": _compute_short_hash(commands.encode())}
     hashes |= {f"model {one}": tree.hash_model(one) for one in figure.models}
     hashes |= {f"code {one}": tree.hash_code(one) for one in figure.code}
     return hashes
@@ -125,5 +129,5 @@ def _extract_imports(source: bytes) -> bytes:
     return "\n".join(sorted(ast.unparse(node) for node in nodes)).encode()
 
 
-def _shorten_hash(data: bytes) -> str:
+def _compute_short_hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]

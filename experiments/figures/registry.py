@@ -63,7 +63,7 @@ class PageFigure:
 
     @property
     def name(self) -> str:
-        """Return the text by which the command line selects the figure."""
+        """Return the figure's page and title as text, by which the command line selects it."""
         return f"{self.page}: {self.table or self.place}"
 
     @property

@@ -47,7 +47,9 @@ def list_evaluation_commands(figure: PageFigure) -> list[str]:
         elif words[:3] == ["python", "-m", "experiments"] and words[3] in TABLES:
             only = words[words.index("--only") + 1 :] if "--only" in words else None
             tables = TABLES[words[3]]
-            found += [each.evaluation for each in tables if only is None or each.title in only]
+            found += [
+                each.evaluation_command for each in tables if only is None or each.title in only
+            ]
         else:
             return []
     return found
@@ -80,19 +82,19 @@ def evaluate_first_episodes(command: str) -> Returns:
     return {row["protocol"]: [one["return"] for one in row["episodes"]] for row in rows}
 
 
-def list_differences(then: Mapping[str, Returns], now: Mapping[str, Returns]) -> list[str]:
+def list_changed_returns(old: Mapping[str, Returns], new: Mapping[str, Returns]) -> list[str]:
     """Compare the returns of a figure's first episodes with those of the present code.
 
     Args:
-        then: The returns when the figure was made, by command line and disturbance.
-        now: The returns with the present code, also by command line and disturbance.
+        old: The returns when the figure was made, by command line and disturbance.
+        new: The returns with the present code, also by command line and disturbance.
 
     Returns:
         A line of text for each disturbance under which the returns differ.
     """
     return [
-        f"{protocol}: {then.get(command, {}).get(protocol, 'not known')} is now {returns}"
-        for command, rows in now.items()
+        f"{protocol}: {old.get(command, {}).get(protocol, 'not known')} is now {returns}"
+        for command, rows in new.items()
         for protocol, returns in rows.items()
-        if then.get(command, {}).get(protocol) != returns
+        if old.get(command, {}).get(protocol) != returns
     ]

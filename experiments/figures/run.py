@@ -32,9 +32,10 @@ from experiments.figures.hashes import ROOT, SourceTree, hash_inputs
 from experiments.figures.registry import FIGURES, FigureCommand, PageFigure, find_page_tables
 from experiments.figures.repeats import (
     evaluate_first_episodes_of_figure,
-    list_differences,
+    list_changed_returns,
     list_evaluation_commands,
 )
+from experiments.steps import ExitStatus
 
 MADE = Path(__file__).with_name("made.json")
 """File that records for each figure when and at which commit it was made, and the hashes of its
@@ -125,12 +126,12 @@ def fill_table_rows(rows: Sequence[str], column: int, results: Mapping[str, Any]
     return filled
 
 
-def run_figure_command(command: FigureCommand, results: Path) -> int:
+def run_figure_command(command: FigureCommand, results_file: Path) -> ExitStatus:
     """Run a command of a figure and return the exit status.
 
     Args:
         command: The command.
-        results: The JSON file to which the command writes its results if it is an evaluation.
+        results_file: The JSON file to which the command writes its results if it is an evaluation.
     """
     program, *rest = shlex.split(command.command)
     programs = {
@@ -138,7 +139,7 @@ def run_figure_command(command: FigureCommand, results: Path) -> int:
         "python": [sys.executable],
         "make": ["make"],
     }
-    asked = ["--json", str(results)] if command.column is not None else []
+    asked = ["--json", str(results_file)] if command.column is not None else []
     return subprocess.run([*programs[program], *rest, *asked], cwd=ROOT, check=False).returncode
 
 
@@ -150,7 +151,7 @@ def read_evaluation_results(results: Path) -> dict[str, Any]:
     return {str(EvaluationProtocol.parse(row["protocol"])): row for row in rows}
 
 
-def make_figure(figure: PageFigure) -> int:
+def make_figure(figure: PageFigure) -> ExitStatus:
     """Run the commands of a figure, write its table, and return the exit status."""
     for one in figure.commands:
         print(one.command, flush=True)
@@ -194,7 +195,7 @@ def record_figures_as_made(figures: Sequence[PageFigure], commit: str, *, at_com
     write_figure_records(made)
 
 
-def repeat_stale_figures(figures: Sequence[PageFigure]) -> int:
+def repeat_stale_figures_and_count_remaining(figures: Sequence[PageFigure]) -> int:
     """Repeat the first episodes of the stale figures; return how many remain stale.
 
     A figure is stale if its inputs have changed since it was made. If its returns are equal to the
@@ -234,7 +235,7 @@ def _repeat_and_list_problems(
         return ["the returns of its first episodes are not recorded; make it again"]
     if record["inputs"].get("command") != inputs["command"]:
         return ["its command has changed; make it again"]
-    return list_differences(record["first returns"], evaluate_first_episodes_of_figure(figure))
+    return list_changed_returns(record["first returns"], evaluate_first_episodes_of_figure(figure))
 
 
 def write_figure_records(made: Mapping[str, Any]) -> None:
@@ -267,7 +268,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         record_figures_as_made(wanted, options.made_at, at_commit=True)
         return 0
     if options.repeat:
-        return int(repeat_stale_figures(wanted) > 0)
+        return int(repeat_stale_figures_and_count_remaining(wanted) > 0)
     if options.only and not options.stale:
         return _make_and_record_figures(wanted)
     made, tree, stale = read_figure_records(), SourceTree.from_work_tree(), 0
@@ -280,7 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(options.stale and stale > 0)
 
 
-def _make_and_record_figures(figures: Sequence[PageFigure]) -> int:
+def _make_and_record_figures(figures: Sequence[PageFigure]) -> ExitStatus:
     """Make and record figures until one fails, and return the exit status."""
     for figure in figures:
         if status := make_figure(figure):

@@ -84,15 +84,21 @@ def measure_excitation(
         if on_ground:
             policy.reset()
             readings, _ = env.reset(seed=2000 + seed)
-            total = _continue_episode(policy, env, readings, order, steps) if found else 0.0
+            total = (
+                _finish_episode_and_sum_rewards(policy, env, readings, order, steps)
+                if found
+                else 0.0
+            )
         elif found:
             readings, reward, *_ = env.step(action)
             total += float(reward)
-            total += _continue_episode(policy, env, readings, order, steps - ticks - 1)
+            total += _finish_episode_and_sum_rewards(
+                policy, env, readings, order, steps - ticks - 1
+            )
         wrong_at_end = _list_wrong_channels(policy, order, channels)
         alone.reset()
         readings, _ = env.reset(seed=2000 + seed)
-        clean = _continue_episode(alone, env, readings, nominal, steps)
+        clean = _finish_episode_and_sum_rewards(alone, env, readings, nominal, steps)
         measured.append(ExcitedEpisode(seed, found, ticks, wrong, total, clean, wrong_at_end))
         print(measured[-1], flush=True)
     env.close()
@@ -127,18 +133,18 @@ def summarise_excitation(measured: Sequence[ExcitedEpisode]) -> dict[str, Any]:
 def _list_wrong_channels(
     policy: ExcitingPolicy, order: np.ndarray, channels: Sequence[str]
 ) -> list[str]:
-    """Return the channels for which a policy reads an input slot that carries another channel.
+    """Return the channels for which a policy reads an input slot with another channel's signal.
 
     Args:
         policy: The policy.
-        order: (N,) the index in the observation of the reading that arrives in each slot.
+        order: Index (N,) in the observation of the reading that arrives in each input slot.
         channels: The channels of the observation, in its order.
     """
     slots = policy.policy.monitor.slot_by_channel
     return [name for k, name in enumerate(policy.nominal_ids) if channels[order[slots[k]]] != name]
 
 
-def _continue_episode(
+def _finish_episode_and_sum_rewards(
     policy: Policy,
     env: gymnasium.Env[Any, Any],
     readings: np.ndarray,
@@ -151,7 +157,7 @@ def _continue_episode(
         policy: The policy.
         env: The environment.
         readings: (N,) the newest readings.
-        order: (N,) the index in the observation of the reading that arrives in each input slot.
+        order: Index (N,) in the observation of the reading that arrives in each input slot.
         steps: The largest number of steps.
     """
     total = 0.0

@@ -55,7 +55,7 @@ SECOND_EPISODES, SECOND_TICKS, SECOND_MISSING = 70, 300, Range(0.02, 0.3)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the experiment; return the exit status.
+    """Measure a policy's returns with missing or unknown channels; return the exit status.
 
     Args:
         arguments: The command line.
@@ -106,14 +106,16 @@ def main(arguments: Sequence[str]) -> int:
             key = f"{name}/{protocol}/seed {options.seed}"
             if len(results.get(key, {}).get("returns", [])) >= options.episodes:
                 continue
-            returns = _play_episodes(model, env, protocol, options.episodes, options.seed)
+            returns = _play_episodes_and_list_returns(
+                model, env, protocol, options.episodes, options.seed
+            )
             results[key] = _summarise_returns(returns)
             print(key, {name: one for name, one in results[key].items() if name != "returns"})
             write_file(options.json, (json.dumps(results, indent=1) + "\n").encode())
     return 0
 
 
-def _play_episodes(
+def _play_episodes_and_list_returns(
     model: Model, env: gymnasium.Env[Any, Any], protocol: str, episodes: int, seed: int
 ) -> list[float]:
     """Play episodes of a policy and return the sum of rewards of each.
@@ -162,11 +164,11 @@ def _train_or_read_models(
     first = _read_or_record_episodes(
         folder / "recorded_1.npz", lambda: _record_first_training_episodes(policy, env)
     )
-    once = _train_or_read_network(folder / "learned_1.npz", policy, first, updates, 2e-3)
+    once = _train_or_read_imputation_network(folder / "learned_1.npz", policy, first, updates, 2e-3)
     second = _read_or_record_episodes(
         folder / "recorded_2.npz", lambda: _record_second_training_episodes(once, env)
     )
-    twice = _train_or_read_network(
+    twice = _train_or_read_imputation_network(
         folder / "learned_2.npz", once, [*first, *second], updates, 1.5e-3
     )
     return {"learned once": once, "learned twice": twice}
@@ -222,7 +224,7 @@ def _read_or_record_episodes(
         ]
 
 
-def _train_or_read_network(
+def _train_or_read_imputation_network(
     path: Path, model: Model, traces: Sequence[EpisodeTrace], updates: int, rate: float
 ) -> Model:
     """Return a model whose network for missing channels has been trained on these episodes.

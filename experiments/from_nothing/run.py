@@ -142,7 +142,7 @@ class SearchedTask:
         found = sorted((folder / self.name).glob(f"{kind}-*.json"))
         return [json.loads(path.read_text()) for path in found]
 
-    def read_curves(self, folder: Path, kind: str) -> list[np.ndarray]:
+    def read_validation_curves(self, folder: Path, kind: str) -> list[np.ndarray]:
         """Return the validation curve of each run of a kind of policy and search.
 
         A curve is an array (3, V) for V validations; `read_validation_curve` describes its rows.
@@ -164,9 +164,9 @@ class SearchedTask:
     def _read_worker_count(self, result: Path) -> int:
         """Return the number of processes of a run.
 
-        It comes from the result file, or from this task if there is no such file yet.
+        It is read from the result file; if there is no such file yet, it is that of this task.
         """
-        return count_workers(json.loads(result.read_text())) if result.exists() else self.workers
+        return get_worker_count(json.loads(result.read_text())) if result.exists() else self.workers
 
 
 TASKS = (
@@ -188,7 +188,7 @@ TASKS = (
 )
 
 
-def count_workers(result: dict[str, Any]) -> int:
+def get_worker_count(result: dict[str, Any]) -> int:
     """Return the number of processes that a run used; 1 if the result does not contain it."""
     return int(result.get("workers", 1))
 
@@ -259,7 +259,7 @@ def make_row(task: SearchedTask, kind: str, folder: Path, random_return: float) 
         if len(ordered)
         else math.nan
     )
-    ends = [(count_workers(one), one["metrics"][-1]) for one in results]
+    ends = [(get_worker_count(one), one["metrics"][-1]) for one in results]
     last = np.array([[workers * end["wall_s"], end["steps"]] for workers, end in ends])
     return [
         task.name,
@@ -290,18 +290,18 @@ def make_table(folder: Path, page: str = "") -> str:
         for kind in task.kinds:
             lines += [
                 make_row(task, kind, folder, random_return)
-                or _find_row(page, task.name, KINDS[kind].label)
+                or _find_table_row(page, task.name, KINDS[kind].label)
             ]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines if line)
 
 
-def _find_row(page: str, *begin: str) -> list[str]:
+def _find_table_row(page: str, *begin: str) -> list[str]:
     """Return the cells of the page's table row that begins with these cells; [] if none does."""
     rows = (line[2:-2].split(" | ") for line in page.splitlines() if line.startswith("| "))
     return next((cells for cells in rows if cells[: len(begin)] == [*begin]), [])
 
 
-def draw_pictures(folder: Path, out: Path) -> None:
+def draw_pictures_of_returns(folder: Path, out: Path) -> None:
     """Draw pictures of the validation returns over minutes and over steps, as means and ranges.
 
     Args:
@@ -312,35 +312,37 @@ def draw_pictures(folder: Path, out: Path) -> None:
 
     shown = defaultdict(list)
     for task in TASKS:
-        if any(task.read_curves(folder, kind) for kind in task.kinds):
+        if any(task.read_validation_curves(folder, kind) for kind in task.kinds):
             shown[task.picture].append(task)
     out.mkdir(parents=True, exist_ok=True)
     for name, tasks in shown.items():
         figure = Figure(figsize=(12, 3.2 * len(tasks)), layout="constrained")
         grid = figure.subplots(len(tasks), 2, squeeze=False)
         for task, axes in zip(tasks, grid, strict=True):
-            _draw_task(task, folder, *axes)
+            _draw_returns_of_task(task, folder, *axes)
         figure.savefig(out / name, dpi=100)
 
 
-def _draw_task(task: SearchedTask, folder: Path, by_time: Any, by_steps: Any) -> None:
-    """Draw the row of a picture that shows one environment.
+def _draw_returns_of_task(
+    task: SearchedTask, folder: Path, time_axes: Any, steps_axes: Any
+) -> None:
+    """Draw one environment's row of the picture: returns over minutes, and over steps.
 
     Args:
         task: The environment.
         folder: The folder of all runs.
-        by_time: The axes for returns over minutes.
-        by_steps: The axes for returns over steps.
+        time_axes: The axes for returns over minutes.
+        steps_axes: The axes for returns over steps.
     """
     for kind in task.kinds:
-        curves = task.read_curves(folder, kind)
-        for axes, column in ((by_time, 0), (by_steps, 1)):
+        curves = task.read_validation_curves(folder, kind)
+        for axes, column in ((time_axes, 0), (steps_axes, 1)):
             _draw_mean_and_range(axes, [(one[column], one[2]) for one in curves], KINDS[kind].label)
-    by_time.set(title=task.name, xlabel="minutes of one core", ylabel="validation: mean return")
-    by_steps.set(title=task.name, xlabel="million steps")
-    for axes in (by_time, by_steps):
+    time_axes.set(title=task.name, xlabel="minutes of one core", ylabel="validation: mean return")
+    steps_axes.set(title=task.name, xlabel="million steps")
+    for axes in (time_axes, steps_axes):
         axes.grid(alpha=0.3)
-    by_steps.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0))  # beside, it would cover curves
+    steps_axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0))  # beside, it would cover curves
 
 
 def _draw_mean_and_range(
@@ -348,7 +350,7 @@ def _draw_mean_and_range(
 ) -> None:
     """Draw the mean and the range over runs of the best validation so far.
 
-    A dot marks the end of the longest run. After the end of a shorter run its final value is used.
+    A dot marks the end of the longest run. Shorter runs are continued with their final value.
 
     Args:
         axes: The axes.
@@ -370,7 +372,7 @@ def _draw_mean_and_range(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train what is missing, write table and pictures, and return the exit status."""
+    """Run the trainings that are not done, write table and pictures; return the exit status."""
     names = [task.name for task in TASKS]
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
@@ -389,5 +391,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     if kind in given.kinds:
                         task.run_training(out, kind, seed)
     write_markdown_tables(PAGE, {TITLE: make_table(out, PAGE.read_text())})
-    draw_pictures(out, PICTURES)
+    draw_pictures_of_returns(out, PICTURES)
     return 0

@@ -61,7 +61,7 @@ def format_versions(python: str) -> str:
     return done.stdout.strip()
 
 
-def run_simulation(python: str, run: str) -> list[float]:
+def run_simulation_and_get_returns(python: str, run: str) -> list[float]:
     """Run a simulation in lockstep over ROS 2 and return the returns of its episodes.
 
     Args:
@@ -156,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for python in options.python:
         versions = format_versions(python)
         for run in options.runs:
-            found = run_simulation(python, run)
+            found = run_simulation_and_get_returns(python, run)
             print(f"{versions}: {run}: {', '.join(map(repr, found))}", flush=True)
             if options.check:
                 if found != find_expected_returns(results, run, versions):

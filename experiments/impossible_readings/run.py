@@ -30,6 +30,7 @@ from an_control import load_policy
 from an_control.monitor.forward_model import get_channel_ranges_in_training
 from an_control.policy import read_model
 from an_control.system.share import find_share_path
+from experiments.steps import ExitStatus
 
 MODEL = find_share_path("models/ant.safetensors")
 POSE_TICKS, SWING_TICKS = 400, 1000
@@ -174,12 +175,12 @@ channels:
 {commands}"""
 
 
-def run_timed_node(file: Path, words: list[str]) -> int:
+def run_timed_node(times_file: Path, ros_arguments: list[str]) -> ExitStatus:
     """Run the policy node in this process and write the times of each tick to a file.
 
     Args:
-        file: The file (.npy) to write.
-        words: ROS arguments of the node.
+        times_file: The file (.npy) to write.
+        ros_arguments: ROS arguments of the node.
 
     Returns:
         The exit status of the node.
@@ -198,8 +199,8 @@ def run_timed_node(file: Path, words: list[str]) -> int:
         times_s.append((time.perf_counter() - before_s, cpu_s))
 
     Loop._run_tick = time_tick  # type: ignore[method-assign]
-    status = node.main(["--ros-args", *words])
-    np.save(file, np.array(times_s).reshape(-1, 2))
+    status = node.main(["--ros-args", *ros_arguments])
+    np.save(times_file, np.array(times_s).reshape(-1, 2))
     return status
 
 
@@ -266,7 +267,7 @@ def compute_tick_quantiles(times_s: np.ndarray) -> dict[str, float]:
     }
 
 
-def measure_all_combinations(options: argparse.Namespace) -> list[dict[str, Any]]:
+def measure_tick_times_of_all_combinations(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Measure tick times for each combination, and print and return a row of figures for each.
 
     A combination is: what calls the policy (library or node), the number of other busy processes,
@@ -299,7 +300,7 @@ def make_note_column(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and store the results, and return the exit status."""
+    """Measure the tick times, print and store them, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--library", type=int, default=100_000, metavar="N", help="ticks of each row"
@@ -312,7 +313,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="file to which the rows are added")
     options = parser.parse_args(arguments)
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    rows = measure_all_combinations(options)
+    rows = measure_tick_times_of_all_combinations(options)
     if options.json:
         before = json.loads(options.json.read_text()) if options.json.exists() else []
         options.json.write_text(json.dumps(before + rows, indent=1) + "\n")

@@ -57,7 +57,9 @@ while True:
 """
 
 
-def stress_middleware(minutes: float, processes_per_domain: int) -> tuple[int, list[str]]:
+def stress_and_get_node_count_and_hung_stacks(
+    minutes: float, processes_per_domain: int
+) -> tuple[int, list[str]]:
     """Start and end ROS nodes in several processes again and again.
 
     Args:
@@ -100,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--processes", type=int, default=EACH, help="processes in each domain (default: 4)"
     )
     given = parser.parse_args(arguments)
-    nodes, stacks = stress_middleware(given.minutes, given.processes)
+    nodes, stacks = stress_and_get_node_count_and_hung_stacks(given.minutes, given.processes)
     still = f"{len(stacks)} of {given.processes * len(DOMAINS)} processes hung"
     print(f"{nodes} nodes, {still}", *stacks)
     return 0

@@ -172,7 +172,7 @@ class EpisodeReturns:
         }
 
 
-async def _measure_page_visit(address: str, seconds: float, drags: int) -> dict[str, Any]:
+async def _measure_page_visit(address: str, seconds: float, drag_count: int) -> dict[str, Any]:
     """Visit the live page for some seconds, and return figures by name.
 
     The figures are the duration of drags and of the policy's ticks, the load of the page's process,
@@ -182,7 +182,7 @@ async def _measure_page_visit(address: str, seconds: float, drags: int) -> dict[
     Args:
         address: The page's address.
         seconds: The length of the visit.
-        drags: The number of signals that are dragged to other channels during the visit.
+        drag_count: The number of signals that are dragged to other channels during the visit.
     """
     from view.visitor import connected, visiting
 
@@ -195,7 +195,7 @@ async def _measure_page_visit(address: str, seconds: float, drags: int) -> dict[
         begin_s, loads, p99 = time.monotonic(), [], []
         slots, returns, taken = list(visitor.wires()), EpisodeReturns(), 0
         while (now_s := time.monotonic() - begin_s) < seconds:
-            if len(took_ms) < drags * now_s / seconds:
+            if len(took_ms) < drag_count * now_s / seconds:
                 one, slot = slots[len(took_ms) % 28], slots[(7 * len(took_ms) + 3) % 28]
                 if visitor.wires()[slot][0] != one:
                     await visitor.done("connect", signal=one, slot=slot, announced=True)
@@ -231,13 +231,13 @@ def _get_tick_p99_us(visitor: Any) -> float:
     return float("nan")
 
 
-async def _measure_without_page(seconds: float, drags: int) -> dict[str, float]:
+async def _measure_ticks_without_page(seconds: float, drag_count: int) -> dict[str, float]:
     """Measure the policy node's ticks while no live page runs.
 
     Args:
         seconds: The length of the measurement.
-        drags: The number of signals that are moved to other channels during the measurement, by
-            setting parameters of the node as the page does.
+        drag_count: The number of signals that are moved to other channels during the measurement,
+            by setting parameters of the node as the page does.
 
     Returns:
         By name: the number of drags, the 99th percentile of the time of a tick from the node's
@@ -263,11 +263,11 @@ async def _measure_without_page(seconds: float, drags: int) -> dict[str, float]:
             found = find_robot(node)
             topics = dict(found.topics)
             listener.subscribe_to_topics(topics)
-            if drags and found.policy:
+            if drag_count and found.policy:
                 await deeds.try_read_robot_parameters(found, node_is_new=True)
         if (order := listener.pop_newest_message("order")) is not None:
             deeds.panel.set_signal_order({pair.key: pair.value for pair in order.values})
-        if deeds.panel.order and done < drags * now_s / seconds:
+        if deeds.panel.order and done < drag_count * now_s / seconds:
             wires = {wire.slot: wire.signal for wire in deeds.panel.slot_wirings}
             slots = list(wires)
             one, slot = slots[done % 28], slots[(7 * done + 3) % 28]
@@ -301,7 +301,7 @@ def read_memory_mb(pid: int) -> float:
     return int(line.split()[1]) / 1024
 
 
-def measure_page_costs(minutes: float) -> None:
+def measure_and_print_page_costs(minutes: float) -> None:
     """Measure how the page slows the policy, and print the figures and the machine's load as JSON.
 
     Args:
@@ -325,24 +325,24 @@ def measure_page_costs(minutes: float) -> None:
         found["page memory [MB]"] = [round(one, 1) for one in memory]
         os.kill(viewer, signal.SIGKILL)
         found["no page, rewired"] = asyncio.run(
-            _measure_without_page(seconds, max(100, int(seconds)))
+            _measure_ticks_without_page(seconds, max(100, int(seconds)))
         )
     command = [sys.executable, "-m", "an_control", "sim", "ant", "--realtime", "--scrambler",
                "--episodes", "100000"]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as plain:
         time.sleep(SETTLE_S)
-        found["no page"] = asyncio.run(_measure_without_page(seconds, 0))
+        found["no page"] = asyncio.run(_measure_ticks_without_page(seconds, 0))
         plain.terminate()
     print(json.dumps(found, indent=2))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Take the pictures or measure, as the first argument says; return the exit status."""
+    """Take pictures of the page or measure its costs, and return the exit status."""
     what, *rest = arguments or [""]
     if what == "pictures":
         take_pictures(Path(rest[0]) if rest else ROOT / "docs/how-to/watch", rest[1:])
     elif what == "measure":
-        measure_page_costs(float(rest[0]) if rest else 1.0)
+        measure_and_print_page_costs(float(rest[0]) if rest else 1.0)
     else:
         print(__doc__, file=sys.stderr)
         return 2

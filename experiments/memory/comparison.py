@@ -18,7 +18,7 @@ from an_control.learning.runs.run_folder import RunFolder
 from experiments.memory.tasks import MemoryTask, RepeatPrevious, TMaze
 from experiments.memory.training import MEMORIES, ComparedMemory, DrawnSettings, train_memory
 
-Line = Mapping[str, Any]
+TrainingResult = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -41,26 +41,26 @@ class TrainingBudget:
     t_maze: int = 1_500
 
 
-def draw_settings(number: int, seed: int) -> DrawnSettings:
+def draw_settings(settings_index: int, seed: int) -> DrawnSettings:
     """Draw random settings of a training, to be tried with every memory (recurrent network).
 
     Args:
-        number: The number of the draw. Each number gives other settings.
+        settings_index: The index of the settings to draw. Each index gives other settings.
         seed: The seed that all draws have in common.
     """
-    return DrawnSettings.from_rng(np.random.default_rng([seed, number]))
+    return DrawnSettings.from_rng(np.random.default_rng([seed, settings_index]))
 
 
-def find_best_draw_number(lines: list[Line], memory: ComparedMemory) -> int:
-    """Return the number of the draw of settings with which a memory has the highest score.
+def find_index_of_best_drawn_settings(results: list[TrainingResult], memory: ComparedMemory) -> int:
+    """Return the index of those drawn settings with which a memory reached the highest score.
 
-    Among equal scores the lowest loss decides.
+    It is an argument of `draw_settings`. Among equal scores the lowest loss decides.
 
     Args:
-        lines: The results of the finished trainings.
+        results: The results of the finished trainings.
         memory: The memory (recurrent network).
     """
-    own = [one for one in lines if one["stage"] == "draw" and one["memory"] == memory.name]
+    own = [one for one in results if one["stage"] == "draw" and one["memory"] == memory.name]
     best = max(own, key=lambda one: (one["score"], -np.inf if one["diverged"] else -one["loss"]))
     return int(best["number"])
 
@@ -78,7 +78,7 @@ class MemoryComparison:
         self._folder, self._budget, self._seed = folder, budget, seed
         checkpoint = folder.load_checkpoint()
         done = 0 if checkpoint is None else checkpoint["done"]
-        self.lines: list[Line] = list(folder.read_metrics(done))
+        self.lines: list[TrainingResult] = list(folder.read_metrics(done))
         """Results of the finished trainings."""
 
     @staticmethod
@@ -98,7 +98,7 @@ class MemoryComparison:
         budget = self._budget
         return len(MEMORIES) * (budget.draws + len(self.tasks) * budget.seeds)
 
-    def run_trainings(self, report: Callable[[Line, int], object]) -> None:
+    def run_trainings(self, report: Callable[[TrainingResult, int], object]) -> None:
         """Run the trainings that are not done.
 
         Args:
@@ -108,7 +108,7 @@ class MemoryComparison:
             RunError: The folder cannot be written, or another process works in it.
         """
         with self._folder.lock():
-            self._folder.write_settings(self.lines)
+            self._folder.write_settings_and_metrics(self.lines)
             while len(self.lines) < self.training_count:
                 line = self._run_training(len(self.lines))
                 self.lines.append(line)
@@ -116,11 +116,11 @@ class MemoryComparison:
                 self._folder.save_checkpoint({"done": len(self.lines)})
                 report(line, len(self.lines))
 
-    def _run_training(self, training_number: int) -> Line:
+    def _run_training(self, training_number: int) -> TrainingResult:
         """Run the training with this number and return its result.
 
-        First come the trainings with random settings, sorted by draw and then memory. The trainings
-        on each task follow, sorted by task, seed and memory.
+        The lowest numbers are the trainings with random settings, sorted by draw and then memory.
+        All further numbers are the trainings on each task, sorted by task, seed and memory.
         """
         budget, drawn = self._budget, len(MEMORIES) * self._budget.draws
         number, which = divmod(training_number, len(MEMORIES))
@@ -129,7 +129,7 @@ class MemoryComparison:
         if training_number >= drawn:
             index, number = divmod(number - budget.draws, budget.seeds)
             stage, task, updates = "final", self.tasks[index], budget.updates
-            draw = draw_settings(find_best_draw_number(self.lines, memory), self._seed)
+            draw = draw_settings(find_index_of_best_drawn_settings(self.lines, memory), self._seed)
         found = train_memory(task, memory, draw, updates, self._seed + number)
         settings = {k: v if np.isfinite(v) else None for k, v in asdict(draw).items()}
         names = {"stage": stage, "task": task.name, "memory": memory.name, "number": number}

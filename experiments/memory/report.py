@@ -8,7 +8,7 @@ import matplotlib
 import numpy as np
 
 from an_control.system.files import replace_file
-from experiments.memory.comparison import Line, find_best_draw_number
+from experiments.memory.comparison import TrainingResult, find_index_of_best_drawn_settings
 from experiments.memory.training import MEMORIES
 
 matplotlib.use("Agg")
@@ -21,9 +21,9 @@ NORMAL_95 = 1.96
 """Half the width of a 95 % confidence interval, in standard errors."""
 
 
-def make_tables(lines: list[Line]) -> dict[str, str]:
+def make_tables(results: list[TrainingResult]) -> dict[str, str]:
     """Return the Markdown tables by title; {} until every recurrent network has a result."""
-    final = [one for one in lines if one["stage"] == "final"]
+    final = [one for one in results if one["stage"] == "final"]
     if not final:
         return {}
     tasks = list(dict.fromkeys(one["task"] for one in final))
@@ -36,13 +36,13 @@ def make_tables(lines: list[Line]) -> dict[str, str]:
         ]
         seconds = f"{np.mean([one['cpu_s'] for one in own]):.0f}" if own else ""
         scores.append([memory.name, *cells, seconds])
-        drawn = [one for one in lines if one["stage"] == "draw" and one["memory"] == memory.name]
-        best = drawn[find_best_draw_number(lines, memory)]
+        drawn = [one for one in results if one["stage"] == "draw" and one["memory"] == memory.name]
+        best = drawn[find_index_of_best_drawn_settings(results, memory)]
         found = [one["score"] for one in drawn]
         diverged = f"{sum(one['diverged'] for one in drawn)} of {len(drawn)}"
         draws.append([memory.name, diverged, f"{max(found):.2f}", f"{np.median(found):.2f}"])
         draws[-1] += [_format_setting(value) for value in best["settings"].values()]
-    return {SCORES: _make_markdown(scores), DRAWS: _make_markdown(draws)}
+    return {SCORES: _make_markdown_table(scores), DRAWS: _make_markdown_table(draws)}
 
 
 def _format_mean(scores: list[float]) -> str:
@@ -57,20 +57,20 @@ def _format_setting(value: float | None) -> str:
     return "no" if value is None else f"{value:.2g}"
 
 
-def _make_markdown(rows: list[list[str]]) -> str:
+def _make_markdown_table(rows: list[list[str]]) -> str:
     """Format a Markdown table; the first row has the headings."""
     lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def draw_curves(lines: list[Line], path: Path) -> None:
+def draw_curves(results: list[TrainingResult], path: Path) -> None:
     """Draw the share of right answers during the trainings, as means over seeds with 95 % bands.
 
     Args:
-        lines: The results of the finished trainings.
+        results: The results of the finished trainings.
         path: The picture file to write.
     """
-    final = [one for one in lines if one["stage"] == "final"]
+    final = [one for one in results if one["stage"] == "final"]
     tasks = list(dict.fromkeys(one["task"] for one in final))
     figure, panels = plt.subplots(
         1, len(tasks), figsize=(4 * len(tasks), 4), sharey=True, squeeze=False, layout="constrained"

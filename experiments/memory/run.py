@@ -67,10 +67,13 @@ def compare_memories(out: Path, budget: TrainingBudget, picture: Path) -> dict[s
         RunFolder(out, MemoryComparison.make_config(budget, SEED)), budget, SEED
     )
 
-    def print_result(line: Mapping[str, Any], done: int) -> None:
+    def print_result(line: Mapping[str, Any], finished_count: int) -> None:
         """Print a result and the number of finished trainings."""
         what = f"{line['task']}, {line['memory']}, {line['stage']} {line['number']}"
-        print(f"{done} of {comparison.training_count}  {what}: {line['score']:.3f}", flush=True)
+        print(
+            f"{finished_count} of {comparison.training_count}  {what}: {line['score']:.3f}",
+            flush=True,
+        )
 
     comparison.run_trainings(print_result)
     found = make_tables(comparison.lines)

@@ -105,7 +105,7 @@ class RepeatPrevious:
             rng: The random generator.
             episodes: The number of episodes B.
         """
-        recorded = _collect_suits(self._level)
+        recorded = _record_card_suits(self._level)
         return self._make_batch(recorded[rng.integers(len(recorded), size=episodes)])
 
     def measure_score(self, answer: Answers) -> float:
@@ -116,13 +116,16 @@ class RepeatPrevious:
                 the final step counts.
         """
         suits = np.array(
-            [_collect_suits_of_episode(self._env, FIRST_PLAYED + one) for one in range(PLAYED)]
+            [_record_card_suits_of_episode(self._env, FIRST_PLAYED + one) for one in range(PLAYED)]
         )
         given = answer(self._make_batch(suits).seen)
-        returns = [self._play_episode(FIRST_PLAYED + one, row) for one, row in enumerate(given)]
+        returns = [
+            self._play_episode_and_sum_rewards(FIRST_PLAYED + one, row)
+            for one, row in enumerate(given)
+        ]
         return 0.5 + 0.5 * float(np.mean(returns))  # each step gives +- its share of 1
 
-    def _play_episode(self, seed: int, answers: np.ndarray) -> float:
+    def _play_episode_and_sum_rewards(self, seed: int, answers: np.ndarray) -> float:
         """Play an episode with these answers (T,) and return the sum of the rewards."""
         self._env.reset(seed=seed)
         return float(sum(self._env.step(int(one))[1] for one in answers))
@@ -136,13 +139,13 @@ class RepeatPrevious:
 
 
 @lru_cache
-def _collect_suits(level: str) -> np.ndarray:
+def _record_card_suits(level: str) -> np.ndarray:
     """Play E = `RECORDED` episodes of popgym's environment and return the cards' suits (E, T)."""
     env = RepeatPrevious(level)._env
-    return np.array([_collect_suits_of_episode(env, seed) for seed in range(RECORDED)])
+    return np.array([_record_card_suits_of_episode(env, seed) for seed in range(RECORDED)])
 
 
-def _collect_suits_of_episode(env: Any, seed: int) -> np.ndarray:
+def _record_card_suits_of_episode(env: Any, seed: int) -> np.ndarray:
     """Play one episode and return the suits (T,) of its cards."""
     suits, over = [env.reset(seed=seed)[0]], False
     while not over:

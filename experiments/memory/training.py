@@ -180,7 +180,9 @@ def train_memory(
     optimiser = torch.optim.Adam(network.parameters(), draw.rate)
     began, curve, losses = time.process_time(), [], []
     marks = {round(updates * (one + 1) / CURVE_POINTS) for one in range(CURVE_POINTS)}
-    for update, loss in enumerate(_train_steps(network, optimiser, task, draw, rng), start=1):
+    for update, loss in enumerate(
+        _train_and_yield_losses(network, optimiser, task, draw, rng), start=1
+    ):
         losses.append(loss)
         if update in marks:
             curve.append([update, _measure_accuracy(network, task, update)])
@@ -200,14 +202,14 @@ def train_memory(
     }
 
 
-def _train_steps(
+def _train_and_yield_losses(
     network: MemoryNetwork,
     optimiser: torch.optim.Optimizer,
     task: MemoryTask,
     draw: DrawnSettings,
     rng: np.random.Generator,
 ) -> Iterator[float]:
-    """Make one update after the other, and yield the loss before each update, in nats.
+    """Make one update after the other without end; yield each loss before its update, in nats.
 
     Args:
         network: The network.
@@ -229,14 +231,14 @@ def _train_steps(
         yield float(loss.detach())
 
 
-def _measure_accuracy(network: MemoryNetwork, task: MemoryTask, update: int) -> float:
+def _measure_accuracy(network: MemoryNetwork, task: MemoryTask, finished_updates: int) -> float:
     """Return the share of right answers in new episodes.
 
     Args:
         network: The network.
         task: The task.
-        update: The number of updates so far, which is the seed of the episodes.
+        finished_updates: The number of updates so far, which is the seed of the episodes.
     """
-    seen, right = task.make_batch(np.random.default_rng([1, update]), CURVE_EPISODES)
+    seen, right = task.make_batch(np.random.default_rng([1, finished_updates]), CURVE_EPISODES)
     counts = right >= 0
     return float((network.predict_answers(seen) == right)[counts].mean())

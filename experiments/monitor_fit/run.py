@@ -174,7 +174,7 @@ class MonitorWatch:
         self.start_episode()
 
     def start_episode(self) -> None:
-        """Prepare for a new episode; the counts of earlier episodes are kept."""
+        """Prepare for a new episode, whose counts are added to those of earlier episodes."""
         self._taken, self._shuffles, self._after = self._nominal, 0, -1
         self._have_moved = np.zeros(len(self._nominal), bool)
         self._truth = self._nominal
@@ -217,23 +217,25 @@ class MonitorWatch:
             slots[place[signal]] = place[slot]
         return slots
 
-    def _find_wrong_channels(self, slots: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    def _find_wrong_channels(
+        self, assigned_slots: np.ndarray, true_slots: np.ndarray
+    ) -> np.ndarray:
         """Return for each channel (N,) whether its assigned slot carries a wrong signal.
 
         A slot is a position in the input. A signal that cannot be distinguished from the channel's
         own is not wrong.
 
         Args:
-            slots: The slot that the monitor assigns to each channel (N,).
-            truth: The slot at which each channel's signal really arrives (N,).
+            assigned_slots: The slot that the monitor assigns to each channel (N,).
+            true_slots: The slot at which each channel's signal really arrives (N,).
         """
-        return ~self._alike[self._nominal, np.argsort(truth)[slots]]
+        return ~self._alike[self._nominal, np.argsort(true_slots)[assigned_slots]]
 
 
 def measure_more_episodes(
     subject: MeasuredPolicy,
-    file: Path,
-    robot: tuple[str, str],
+    model_file: Path,
+    half_rate_and_disturbance: tuple[str, str],
     monitor: str,
     earlier_counts: dict[str, Any],
     needed_ticks: int,
@@ -242,9 +244,9 @@ def measure_more_episodes(
 
     Args:
         subject: The policy and its task.
-        file: The model file.
-        robot: A pair: which readings are updated only in every second tick ("all", "source" for
-            those of `subject.source`, or "" for none), and the disturbance.
+        model_file: The model file.
+        half_rate_and_disturbance: A pair: which readings are updated only in every second tick
+            ("all", "source" for those of `subject.source`, or "" for none), and the disturbance.
         monitor: The mode of the monitor.
         earlier_counts: Counts of the episodes that were played before, by name; {} if there are
             none.
@@ -255,9 +257,9 @@ def measure_more_episodes(
         Counts of all episodes, the earlier ones included, by name: ticks, episodes, sums of the
         returns, processor time, and what the monitor detected.
     """
-    held, words = robot
+    held, words = half_rate_and_disturbance
     protocol = EvaluationProtocol.parse(words)
-    model = read_model(file)
+    model = read_model(model_file)
     env = make_environment(find_environment_id(subject.task))
     if held:
         env = HalfRate(env, slice(*subject.source) if held == "source" else slice(None))
@@ -391,6 +393,6 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure the cells that are not finished, and return the exit status."""
+    """Play the episodes that the table of results still needs, and return the exit status."""
     measure_unfinished_cells(parse_arguments(arguments))
     return 0

@@ -25,7 +25,7 @@ from an_control_sim.gym.environments import find_environment_id, make_environmen
 NOISE = "a noise channel"
 
 
-def measure_attention(
+def measure_attention_and_mean_return(
     policy: Policy, task: str, protocol: str, episodes: int, seed: int
 ) -> tuple[dict[str, float], float]:
     """Measure how much attention a policy pays to each signal.
@@ -45,7 +45,7 @@ def measure_attention(
     weights: dict[str, list[float]] = defaultdict(list)
 
     def add_attention(policy: Policy, disturber: Disturber) -> None:
-        """Add the mean magnitude of each signal's attention weights in this step to `weights`."""
+        """Add each signal's mean attention magnitude in this step to the lists to be averaged."""
         attention = policy.attention
         assert attention is not None
         shown = dict(zip(disturber.ids, disturber.signal_ids_by_slot, strict=True))
@@ -68,7 +68,7 @@ def measure_attention(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print a table, and return the exit status."""
+    """Measure a policy's attention to each signal, print it, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("model", type=Path)
     parser.add_argument(
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for sd in given.sd:
         protocol = f"reset,noise={given.noise},noise-sd={sd}"
         policy = make_policy(model, "off")
-        means, total = measure_attention(
+        means, total = measure_attention_and_mean_return(
             policy, model.task.name, protocol, given.episodes, given.seed
         )
         cells = " | ".join(f"{means[name]:.2f}" for name in names)

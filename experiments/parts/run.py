@@ -36,10 +36,10 @@ from experiments.learned_runs import (
     format_parameters_and_seeds,
     list_protocol_results,
     make_markdown_table,
-    prepare_unfinished_run,
     read_results,
     run_an_control,
     update_results_file,
+    write_settings_and_tell_if_unfinished,
 )
 
 PAGE, TITLE = ROOT / "experiments/parts/report.md", "comparison of parts"
@@ -129,7 +129,7 @@ class ComparedPolicy:
         return self.folder / f"{self.pooling} with {self.memory}".replace(" ", "_")
 
     @property
-    def options(self) -> list[str]:
+    def training_options(self) -> list[str]:
         """The options of `an-control distill` for this policy."""
         return [*POOLINGS[self.pooling], *MEMORIES[self.memory], "--neuron", str(self.neuron_width)]
 
@@ -146,7 +146,7 @@ class ComparedPolicy:
         """
         hashed = hash_model(read_model(teacher)) if teacher.is_file() else None
         how = {"minutes": minutes, "episodes": episodes, "teacher": hashed}
-        return {**how, "options": self.options}
+        return {**how, "options": self.training_options}
 
     def train_and_evaluate(self, teacher: Path, seed: int, minutes: float, episodes: int) -> None:
         """Train and evaluate the policy with one seed, unless that is done.
@@ -162,12 +162,14 @@ class ComparedPolicy:
             SettingsMismatchError: The folder contains a run with other settings.
         """
         folder = self.runs_folder / str(seed)
-        if not prepare_unfinished_run(folder, self.make_settings(teacher, minutes, episodes)):
+        if not write_settings_and_tell_if_unfinished(
+            folder, self.make_settings(teacher, minutes, episodes)
+        ):
             return
         print(f"{self.pooling}, memory {self.memory}, seed {seed}", flush=True)
         run_an_control(
             *("distill", "cartpole", "--teacher", str(teacher), "--minutes", f"{minutes:g}"),
-            *("--seed", str(seed), "--out", str(folder), *self.options),
+            *("--seed", str(seed), "--out", str(folder), *self.training_options),
         )
         evaluate_run(
             *(folder, "cartpole", list(PROTOCOLS), episodes, EVALUATION_SEED),
@@ -264,7 +266,7 @@ def draw_picture(policies: list[ComparedPolicy], results: Results, path: Path) -
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train and evaluate what is missing, write table and picture, and return the exit status."""
+    """Run the trainings that are not done, write table and picture; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("pooling", nargs="*", help="train only these: " + ", ".join(POOLINGS))
     parser.add_argument(

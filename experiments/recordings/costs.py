@@ -22,6 +22,7 @@ from unittest import mock
 import numpy as np
 
 from an_control.system.share import find_share_path
+from experiments.steps import ExitStatus
 
 STEP_S, STEP_NS = 0.0165, 16_500_000
 BLOCK_TICKS = 60
@@ -89,9 +90,10 @@ class MeasuredNode:
         command, in which notes for the recording become messages."""
 
     def run_tick(self, messages: dict[str, Any]) -> None:
-        """Pass the messages of one tick to the node, and measure the CPU time that it takes.
+        """Pass the messages of one tick to the node, and store the CPU times of the tick.
 
-        The node acts when it has got the last of the messages.
+        The node acts when it has got the last of the messages. The times are appended to `tick_s`
+        and `command_s`.
 
         Args:
             messages: The message of each topic.
@@ -102,22 +104,24 @@ class MeasuredNode:
         self.tick_s.append(time.thread_time() - begin_s)
         self.command_s.append(COMMANDED_S[0] - begin_s)
 
-    def run_block(self, rows: list[dict[str, bytes]], classes: dict[str, Any], begin: int) -> None:
-        """Run a node's turn: ticks (control steps) at the Ant's rate, and a pause for the recorder.
+    def run_block_of_ticks(
+        self, messages_by_tick: list[dict[str, bytes]], classes: dict[str, Any], first_tick: int
+    ) -> None:
+        """Run ticks (control steps) of the node at the Ant's rate, then pause for the recorder.
 
-        The CPU time of the process during the turn is appended to `cpu_s`.
+        The CPU time of the process, pause included, is appended to `cpu_s`.
 
         Args:
-            rows: For each tick the serialized messages by topic.
+            messages_by_tick: For each tick the serialized messages by topic.
             classes: The message class of each topic.
-            begin: The index of the first tick.
+            first_tick: The index of the first tick in the whole measurement, for time stamps.
         """
         from rclpy.serialization import deserialize_message
 
         from an_control.ros.outputs import set_stamp
 
         begin_s, next_s = time.process_time(), time.monotonic()
-        for number, row in enumerate(rows, begin):
+        for number, row in enumerate(messages_by_tick, first_tick):
             messages = {
                 topic: deserialize_message(data, classes[topic]) for topic, data in row.items()
             }
@@ -170,7 +174,7 @@ def collect_messages_of_walk(
     return rows, classes
 
 
-def measure_costs(blocks: int) -> dict[str, Any]:
+def measure_recording_costs(blocks: int) -> dict[str, Any]:
     """Measure the CPU time of a policy node with each kind of recording, and without recording.
 
     There is a node for each. The nodes take turns: each runs a block of `BLOCK_TICKS` ticks
@@ -201,7 +205,7 @@ def measure_costs(blocks: int) -> dict[str, Any]:
             begin = block * BLOCK_TICKS
             for place in range(len(nodes)):  # nobody is always the first to see new messages
                 node = nodes[(place + block) % len(nodes)]
-                node.run_block(rows[begin : begin + BLOCK_TICKS], classes, begin)
+                node.run_block_of_ticks(rows[begin : begin + BLOCK_TICKS], classes, begin)
         gc.unfreeze()
         recorder = nodes[1].node._recorder
         assert recorder is not None
@@ -214,15 +218,15 @@ def measure_costs(blocks: int) -> dict[str, Any]:
     return found
 
 
-def _compare_costs(plain: MeasuredNode, node: MeasuredNode) -> dict[str, Any]:
+def _compare_costs(plain_node: MeasuredNode, node: MeasuredNode) -> dict[str, Any]:
     """Return a node's CPU times, and their differences from the node that records nothing, by name.
 
     Args:
-        plain: The node that records nothing.
-        node: The other node.
+        plain_node: The node that records nothing.
+        node: The node that is compared with it.
     """
     lasts_s = BLOCK_TICKS * STEP_S
-    more = [100.0 * (a - b) / lasts_s for a, b in zip(node.cpu_s, plain.cpu_s, strict=True)]
+    more = [100.0 * (a - b) / lasts_s for a, b in zip(node.cpu_s, plain_node.cpu_s, strict=True)]
     quarters = statistics.quantiles(more, n=4) if len(more) > 1 else [0.0, 0.0, 0.0]
     found: dict[str, Any] = {
         "kind": node.kind,
@@ -230,21 +234,24 @@ def _compare_costs(plain: MeasuredNode, node: MeasuredNode) -> dict[str, Any]:
         "more_percent": statistics.median(more),
         "more_percent_quarters": [quarters[0], quarters[2]],
         "after_command_us": 1e6
-        * float(np.mean(node.tick_s) - np.mean(node.command_s) - np.mean(plain.tick_s)
-                + np.mean(plain.command_s)),
+        * float(np.mean(node.tick_s) - np.mean(node.command_s) - np.mean(plain_node.tick_s)
+                + np.mean(plain_node.command_s)),
     }  # fmt: skip
     for share in (50, 95, 99):
-        own, its = np.percentile(node.command_s, share), np.percentile(plain.command_s, share)
+        own, its = (
+            np.percentile(node.command_s, share),
+            np.percentile(plain_node.command_s, share),
+        )
         found[f"p{share}_us"] = 1e6 * float(own)
         found[f"p{share}_more_percent"] = 100.0 * float(own / its - 1.0)
     return found
 
 
 def print_costs(results: dict[str, Any]) -> None:
-    """Print a table of the CPU times that `measure_costs` returned.
+    """Print a table of the CPU times that `measure_recording_costs` returned.
 
     Args:
-        results: The result of `measure_costs`.
+        results: The result of `measure_recording_costs`.
     """
     print(f"{results['ticks']} ticks of each")
     for one in results["kinds"]:
@@ -260,14 +267,17 @@ def print_costs(results: dict[str, Any]) -> None:
         )
 
 
-def measure_memory(seconds: float) -> dict[str, Any]:
-    """Measure the memory that the black box of a policy node needs for some seconds of the Ant.
+def measure_black_box_memory(seconds: float) -> dict[str, Any]:
+    """Measure the memory of a policy node's black box with some seconds of the Ant's messages.
 
     The black box is a recording of only the newest seconds.
 
+    Args:
+        seconds: The simulated time whose messages are in the black box.
+
     Returns:
-        The number of messages in the black box, the memory that was measured, and the memory
-        according to the node itself, in MiB, by name.
+        By name, the number of messages in the black box, their measured memory in MiB, and their
+        memory in MiB according to the node itself.
     """
     import tracemalloc
 
@@ -304,15 +314,15 @@ def measure_memory(seconds: float) -> dict[str, Any]:
     }
 
 
-def run_cost_measurements(blocks: int, path: Path | None, *, memory: bool) -> int:
+def run_cost_measurements(blocks: int, path: Path | None, *, memory: bool) -> ExitStatus:
     """Measure the costs, print them, and return the exit status.
 
     Args:
-        blocks: The number of blocks of each node that are measured; see `measure_costs`.
+        blocks: The number of blocks of each node that are measured; see `measure_recording_costs`.
         path: The JSON file to write; None for none.
         memory: Whether to measure the memory of the black box, and not the CPU time.
     """
-    found = measure_memory(30.0) if memory else measure_costs(blocks)
+    found = measure_black_box_memory(30.0) if memory else measure_recording_costs(blocks)
     if memory:
         print(
             f"{found['seconds']:.0f} s of the Ant: {found['messages']} messages take"

@@ -23,7 +23,9 @@ SPIN_EVERY = 100
 """Number of ticks (control steps) between two calls of the node's executor, which runs timers."""
 
 
-def record_driving(folder: Path, model: Path, episodes: int, seed: int, push: float) -> None:
+def record_driving(
+    folder: Path, model: Path, episodes: int, seed: int, max_noise_sd: float
+) -> None:
     """Record episodes of the Ant as a bag.
 
     Args:
@@ -31,8 +33,8 @@ def record_driving(folder: Path, model: Path, episodes: int, seed: int, push: fl
         model: The model that controls the Ant.
         episodes: Number of episodes.
         seed: Seed of the first episode; the others have the seeds that follow.
-        push: Maximum standard deviation of the noise that is added to the actions (-1..1) after
-            they have been recorded. Each episode draws its standard deviation at random.
+        max_noise_sd: Maximum standard deviation of the noise that is added to the actions (-1..1)
+            after they have been recorded. Each episode draws its standard deviation at random.
     """
     from rclpy.parameter import Parameter
 
@@ -56,7 +58,7 @@ def record_driving(folder: Path, model: Path, episodes: int, seed: int, push: fl
         node.set_parameters([Parameter(name, value=value) for name, value in values.items()])
         node.trigger_configure()
         node.trigger_activate()
-        drive = AntDrive(node, push)
+        drive = AntDrive(node, max_noise_sd)
         try:
             returns = [drive.play_episode(seed + number) for number in range(episodes)]
         finally:
@@ -65,7 +67,7 @@ def record_driving(folder: Path, model: Path, episodes: int, seed: int, push: fl
     (bag,) = unfinished.iterdir()
     bag.rename(folder)
     unfinished.rmdir()
-    about = {"model": model.name, "seed": seed, "push": push, "returns": returns}
+    about = {"model": model.name, "seed": seed, "push": max_noise_sd, "returns": returns}
     write_file(folder.with_suffix(".json"), json.dumps(about, indent=1) + "\n")
     print(f"{episodes} episodes, mean return {sum(returns) / episodes:.0f}: {folder}")
 
@@ -75,17 +77,17 @@ class AntDrive:
 
     Args:
         node: The node, which is active, in lockstep.
-        push: Maximum standard deviation of the noise on the actions; see `record_driving`.
+        max_noise_sd: Maximum standard deviation of the noise on the actions; see `record_driving`.
     """
 
-    def __init__(self, node: Any, push: float) -> None:
+    def __init__(self, node: Any, max_noise_sd: float) -> None:
         from rclpy.executors import SingleThreadedExecutor
         from sensor_msgs.msg import JointState
 
         from an_control_sim.bridge.robot import SimulatedRobot
         from an_control_sim.bridge.simulation_file import load_simulation
 
-        self._node, self._push = node, push
+        self._node, self._push = node, max_noise_sd
         self._executor = SingleThreadedExecutor(context=node.context)
         self._executor.add_node(node)
         self._robot = SimulatedRobot(load_simulation(find_share_path("config/ant_sim.yaml")))
@@ -128,7 +130,7 @@ class AntDrive:
         return total
 
     def close(self) -> None:
-        """Release the executor and the robot; the node remains the caller's."""
+        """Release the executor and the robot; the node is not destroyed."""
         self._executor.remove_node(self._node)
         self._executor.shutdown()
         self._robot.close()

@@ -17,7 +17,7 @@ import numpy as np
 from an_control.learning.evaluation.comparison import write_markdown_tables
 from an_control.system.files import write_file
 from experiments.learned_runs import make_markdown_table
-from experiments.steps import ExperimentStep, run_steps
+from experiments.steps import ExitStatus, ExperimentStep, run_steps
 
 HERE = Path(__file__).resolve().parent
 PAGE, TITLE = HERE / "README.md", "learned"
@@ -41,7 +41,7 @@ class ReturnRequirement:
         learned: Name of the evaluation of the learned model.
         protocol: Protocol (disturbance) of that evaluation.
         reference: Name of the undisturbed evaluation whose mean return is the reference; "teacher"
-            for that of the recorded episodes.
+            for the mean return of the recorded episodes.
         share: The share of the reference return that the model must reach.
     """
 
@@ -53,7 +53,7 @@ class ReturnRequirement:
 
 
 def make_recording_step(
-    name: str, model: str, episodes: int, seed: int, push: float
+    name: str, model: str, episodes: int, seed: int, max_noise_sd: float
 ) -> ExperimentStep:
     """Return the step that records episodes of the Ant as a bag.
 
@@ -62,12 +62,12 @@ def make_recording_step(
         model: The model that controls the Ant.
         episodes: Number of episodes.
         seed: Seed of the first episode.
-        push: Maximum standard deviation of the noise on the actions; see `record_driving`.
+        max_noise_sd: Maximum standard deviation of the noise on the actions; see `record_driving`.
     """
     return ExperimentStep(
         f"{RUNS}/{name}.json",
         f"python -m experiments recordings drive {RUNS}/{name} --model {model}"
-        f" --episodes {episodes} --seed {seed} --push {push:g}",
+        f" --episodes {episodes} --seed {seed} --push {max_noise_sd:g}",
     )
 
 
@@ -191,7 +191,7 @@ BARS = (
 )
 
 
-def run_learning_steps(options: argparse.Namespace) -> int:
+def run_learning_steps(options: argparse.Namespace) -> ExitStatus:
     """Run the steps that are not done, write the results and return the exit status.
 
     Args:
@@ -225,18 +225,18 @@ def write_results() -> None:
     write_markdown_tables(PAGE, {TITLE: make_table(found)})
 
 
-def make_table(found: dict[str, Any]) -> str:
+def make_table(figures_by_evaluation: dict[str, Any]) -> str:
     """Return the table of the learned models in Markdown.
 
     Args:
-        found: A mapping from the name of each evaluation to the figures of each of its protocols.
+        figures_by_evaluation: For each evaluation by name, the figures of each of its protocols.
     """
     rows = []
     for bar in BARS:
-        if bar.learned not in found or bar.reference not in found:
+        if bar.learned not in figures_by_evaluation or bar.reference not in figures_by_evaluation:
             continue
-        one = found[bar.learned][bar.protocol]
-        usual = found[bar.reference]["none"]["mean"]
+        one = figures_by_evaluation[bar.learned][bar.protocol]
+        usual = figures_by_evaluation[bar.reference]["none"]["mean"]
         share = one["mean"] / usual
         verdict = "holds" if share >= bar.share else "**missed**"
         of = "undisturbed" if bar.reference == bar.learned else f"the {bar.reference}"

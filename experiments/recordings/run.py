@@ -20,7 +20,7 @@ os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment and return the exit status."""
+    """Run the part of the experiment that the command line names; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parts = parser.add_subparsers(dest="part", required=True)
     troubled = parts.add_parser("troubled", help="record a troubled robot in pieces; replay each")
@@ -57,9 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         record_driving(options.folder, options.model, options.episodes, options.seed, options.push)
         return 0
     if options.part == "beginning":
-        from experiments.recordings.beginning import measure_recorded_beginning
+        from experiments.recordings.beginning import play_recorded_beginning_and_write_returns
 
-        return measure_recorded_beginning(
+        return play_recorded_beginning_and_write_returns(
             options.model,
             options.bag,
             options.folder,
@@ -76,9 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         blocks = options.blocks if options.part == "costs" else 0
         return run_cost_measurements(blocks, options.json, memory=options.part == "memory")
-    from experiments.recordings.troubled import record_and_replay_pieces
+    from experiments.recordings.troubled import record_and_replay_troubled_nodes
 
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    return record_and_replay_pieces(
+    return record_and_replay_troubled_nodes(
         options.folder, options.pieces, options.ticks, options.json, options.seed
     )

@@ -22,6 +22,7 @@ from typing import Any
 
 from an_control.system.files import write_file
 from an_control.system.share import find_share_path
+from experiments.steps import ExitStatus
 
 STEP_S = 0.0165
 TROUBLE_EVERY = 40
@@ -40,7 +41,7 @@ SOURCES = {
 JOINTS = tuple(f"{part}_{leg}" for leg in range(1, 5) for part in ("hip", "ankle"))
 
 
-def record_troubled_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]:
+def record_troubled_node(folder: Path, ticks: int, seed: int) -> dict[str, Any]:
     """Run and record a policy node of a simulated Ant while random troubles happen.
 
     Args:
@@ -94,7 +95,7 @@ def record_troubled_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]
             late, self._late = self._late, {}
             waits = False
             if not self._random.randrange(TROUBLE_EVERY):
-                waits = self._cause_random_trouble(messages)
+                waits = self._cause_trouble_and_tell_if_wait_needed(messages)
             callbacks = {one.topic_name: one.callback for one in self._node.subscriptions}
             for topic, message in [*messages.items(), *late.items()]:
                 name = f"{self._node.get_namespace()}/{self._topics[topic]}"
@@ -110,16 +111,15 @@ def record_troubled_piece(folder: Path, ticks: int, seed: int) -> dict[str, Any]
             changes = [Parameter(name, value=one) for name, one in values.items()]
             self._node.set_parameters_atomically(changes)
 
-        def _cause_random_trouble(self, messages: dict[str, Any]) -> bool:
-            """Cause one random trouble, such as a lost message, a rewiring or an e-stop.
+        def _cause_trouble_and_tell_if_wait_needed(self, messages: dict[str, Any]) -> bool:
+            """Cause one random trouble, such as a lost message, and return whether to wait.
 
             Args:
                 messages: The messages of this step by topic, some of which may be changed or
                     removed.
 
             Returns:
-                Whether a message was removed, so that the caller has to wait until the node no
-                longer waits for it.
+                Whether the caller has to wait until the node gives up a removed message.
             """
             rng = self._random
             kind = rng.choices(*zip(*TROUBLES, strict=True))[0]
@@ -212,8 +212,8 @@ TROUBLES = (
 """Kinds of trouble, each with the weight by which it is drawn at random."""
 
 
-def replay_troubled_piece(bag: Path, result: Path) -> dict[str, Any]:
-    """Replay a recording in a new process; return the number of different commands, and durations.
+def replay_troubled_recording(bag: Path, result: Path) -> dict[str, Any]:
+    """Replay a recording in a new process; return by name how many commands differ, and more.
 
     Args:
         bag: The folder of the recording.
@@ -238,16 +238,17 @@ def replay_troubled_piece(bag: Path, result: Path) -> dict[str, Any]:
     }
 
 
-def record_and_replay_pieces(
+def record_and_replay_troubled_nodes(
     folder: Path, pieces: int, ticks: int, json_path: Path, seed: int
-) -> int:
-    """Record and replay the pieces that have no result yet, and return the exit status.
+) -> ExitStatus:
+    """Record and replay all pieces that have no result yet, and return the exit status.
 
-    If a replay differs from its recording, the recording is not deleted and the run ends.
+    A piece is the recording of a new node. If a replay differs from its recording, the recording is
+    not deleted and the run ends.
 
     Args:
         folder: The folder of the recording, which is deleted after each piece.
-        pieces: Number of pieces. Each piece is the recording of a new node.
+        pieces: Number of pieces.
         ticks: Number of ticks (control steps) of a piece.
         json_path: The file of the results of all pieces.
         seed: Seed of the first piece; the others have the seeds that follow.
@@ -255,10 +256,10 @@ def record_and_replay_pieces(
     rows: list[dict[str, Any]] = json.loads(json_path.read_text()) if json_path.exists() else []
     for number in range(len(rows), pieces):
         shutil.rmtree(folder, ignore_errors=True)
-        row = {"seed": seed + number, **record_troubled_piece(folder, ticks, seed + number)}
+        row = {"seed": seed + number, **record_troubled_node(folder, ticks, seed + number)}
         (bag,) = folder.iterdir()
         row["mib"] = round(sum(one.stat().st_size for one in bag.iterdir()) / 2**20, 1)
-        row |= replay_troubled_piece(bag, folder / "replay.json")
+        row |= replay_troubled_recording(bag, folder / "replay.json")
         rows.append(row)
         write_file(json_path, json.dumps(rows, indent=1) + "\n")
         print(_format_piece(number, row), flush=True)

@@ -69,9 +69,9 @@ def estimate_generation_time(costs: GenerationCosts, workers: int) -> dict[str, 
     Returns:
         Duration, speed-up, efficiency and bottleneck, by name.
     """
-    played, bound = _estimate_playing_time(costs, workers)
+    played, bound = _estimate_playing_time_and_bottleneck(costs, workers)
     whole = costs.optimiser_s + played
-    alone = costs.optimiser_s + _estimate_playing_time(costs, 1)[0]
+    alone = costs.optimiser_s + _estimate_playing_time_and_bottleneck(costs, 1)[0]
     if costs.optimiser_s > played:
         bound = "optimiser"
     return {
@@ -83,12 +83,17 @@ def estimate_generation_time(costs: GenerationCosts, workers: int) -> dict[str, 
     }
 
 
-def _estimate_playing_time(costs: GenerationCosts, workers: int) -> tuple[float, str]:
-    """Return the seconds until all tasks are played, and the bottleneck: messages or playing.
+def _estimate_playing_time_and_bottleneck(
+    costs: GenerationCosts, workers: int
+) -> tuple[float, str]:
+    """Estimate how long it takes until all tasks of a generation are played.
 
     Args:
         costs: The costs of a generation.
         workers: The number of workers.
+
+    Returns:
+        A pair: the seconds, and what limits the time: "messages" (sending the tasks) or "playing".
     """
     episodes = count_episodes_per_task(POPULATION, ROLLOUTS, workers)
     tasks = POPULATION * -(-ROLLOUTS // episodes)
@@ -126,12 +131,12 @@ def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
     return {"task": task, "numbers": form.vector_size, **costs._asdict(), "rows": rows}
 
 
-def _measure_episode_s(task: RolloutTask, limit: int, seconds: float) -> float:
+def _measure_episode_s(task: RolloutTask, episode_steps: int, seconds: float) -> float:
     """Measure the time per step in short episodes, and return the seconds of a full episode.
 
     Args:
-        task: The task of a worker.
-        limit: The number of steps of a full episode.
+        task: The task of a worker, whose policy and first episodes are used.
+        episode_steps: The number of steps of a full episode.
         seconds: Seconds for the measurement.
     """
     name, channels, model, starts, disturbance = task.arguments
@@ -141,13 +146,15 @@ def _measure_episode_s(task: RolloutTask, limit: int, seconds: float) -> float:
         return int(play_pickled_model(name, channels, model, starts[:4], disturbance).steps.sum())
 
     play_and_count_steps()
-    return limit / measure_median_steps_per_s(play_and_count_steps, seconds, time.process_time)
+    return episode_steps / measure_median_steps_per_s(
+        play_and_count_steps, seconds, time.process_time
+    )
 
 
-def _measure_optimiser_s(size: int) -> float:
-    """Measure the seconds that CMA-ES itself needs for a generation, for `size` parameters."""
+def _measure_optimiser_s(parameter_count: int) -> float:
+    """Measure the seconds that CMA-ES itself needs for a generation, for this many parameters."""
     rng = np.random.default_rng(0)
-    optimiser = make_optimiser("cma", np.zeros(size), 0.1, POPULATION)
+    optimiser = make_optimiser("cma", np.zeros(parameter_count), 0.1, POPULATION)
     begin = time.perf_counter()
     for _ in range(GENERATIONS):
         candidates = optimiser.ask(rng)
@@ -156,7 +163,7 @@ def _measure_optimiser_s(size: int) -> float:
 
 
 def _measure_task_transfer_s(tasks: list[RolloutTask]) -> float:
-    """Measure the seconds in which a task of real size is sent to a Dask worker and answered."""
+    """Measure the seconds to send a task of real size to a Dask worker and get an answer."""
     import distributed
 
     with (
@@ -179,7 +186,7 @@ def _do_nothing(*arguments: object) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and write the result, and return the exit status."""
+    """Measure the costs of a generation, print and write them, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "--seconds", type=float, default=1.0, help="seconds for each figure (default: 1)"

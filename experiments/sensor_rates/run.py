@@ -140,7 +140,9 @@ def summarise_commands(
     }
 
 
-def measure_rates(rates_hz: list[float], seconds: float) -> list[dict[str, float]]:
+def measure_commands_by_sensor_rate(
+    rates_hz: list[float], seconds: float
+) -> list[dict[str, float]]:
     """Measure, print and return the figures of the node's commands for each rate of the sensors.
 
     Args:
@@ -184,7 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    rows = measure_rates(options.hz, options.seconds)
+    rows = measure_commands_by_sensor_rate(options.hz, options.seconds)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
     return 0

@@ -66,19 +66,19 @@ class Ant:
         self.bridge.step()
 
 
-def measure_start(ant: Ant, seconds: float, cold: bool) -> dict[str, Any]:
-    """Start a policy node, let it act, end it, and return counts and durations by name.
+def measure_start(ant: Ant, seconds: float, cache_is_cold: bool) -> dict[str, Any]:
+    """Start a policy node, let it control the robot, end it; return counts and durations by name.
 
     Args:
         ant: The robot.
         seconds: How long the node acts.
-        cold: Whether numba's cache is empty, so that the node has to compile its functions.
+        cache_is_cold: Whether numba's cache is empty, so that the node has to compile.
     """
     words = [sys.executable, "-m", "an_control.ros.node", "--ros-args"]
     for one in (f"wiring:={WIRING}", f"model:={MODEL}", "autostart:=true"):
         words += ["-p", one]
     with tempfile.TemporaryDirectory() as folder:
-        environment = os.environ | ({"NUMBA_CACHE_DIR": folder} if cold else {})
+        environment = os.environ | ({"NUMBA_CACHE_DIR": folder} if cache_is_cold else {})
         ant.heard.clear()
         begin_s = time.monotonic()
         node = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment)

@@ -32,10 +32,10 @@ from experiments.learned_runs import (
     format_parameters_and_seeds,
     list_protocol_results,
     make_markdown_table,
-    prepare_unfinished_run,
     read_results,
     run_an_control,
     update_results_file,
+    write_settings_and_tell_if_unfinished,
 )
 
 PAGE = ROOT / "experiments/students/report.md"
@@ -54,7 +54,7 @@ class StudentComparison:
         task: The task.
         title: The title that marks the table in the page.
         length_options: Options of `an-control distill` that set the length of each training.
-        students: Options of `an-control distill` for each student.
+        students: Options of `an-control distill` for each student, by the student's name.
         protocols: The disturbances of the evaluation, with their headings in the table.
         evaluation_seed: The seed of the evaluation.
         axis: The label of the picture's axis.
@@ -160,7 +160,7 @@ class ComparedStudent:
         return self.folder / self.name.replace(", ", "_").replace(" ", "_").replace("%", "percent")
 
     @property
-    def options(self) -> list[str]:
+    def training_options(self) -> list[str]:
         """The options of `an-control distill` for this student."""
         return [*self.comparison.length_options, *self.comparison.students[self.name]]
 
@@ -174,7 +174,7 @@ class ComparedStudent:
             episodes: The number of episodes of the evaluation.
             teacher: The hash of the teacher; None if it is not known.
         """
-        return {"episodes": episodes, "teacher": teacher, "options": self.options}
+        return {"episodes": episodes, "teacher": teacher, "options": self.training_options}
 
     def train_and_evaluate(self, seed: int, episodes: int, teacher: str | None = None) -> None:
         """Train and evaluate the student with one seed, unless that is done.
@@ -189,14 +189,16 @@ class ComparedStudent:
             SettingsMismatchError: The folder contains a run with other settings.
         """
         what, run = self.comparison, self.runs_folder / str(seed)
-        if not prepare_unfinished_run(run, self.make_settings(episodes, teacher)):
+        if not write_settings_and_tell_if_unfinished(run, self.make_settings(episodes, teacher)):
             return
         print(f"{self.name}, seed {seed}", flush=True)
-        run_an_control("distill", what.task, "--seed", str(seed), "--out", str(run), *self.options)
+        run_an_control(
+            "distill", what.task, "--seed", str(seed), "--out", str(run), *self.training_options
+        )
         protocols, at = list(what.protocols), what.evaluation_seed
         evaluate_run(run, what.task, protocols, episodes, at, *what.evaluation_options)
 
-    def compute_returns(self, results: Results) -> list[tuple[float, float]]:
+    def compute_returns_and_errors(self, results: Results) -> list[tuple[float, float]]:
         """Return a pair for each disturbance: the mean return, and its standard error."""
         protocols = self.comparison.protocols
         return [
@@ -208,7 +210,8 @@ class ComparedStudent:
         """Return the student's row of the table."""
         digits = self.comparison.digits
         shown = [
-            f"{mean:.{digits}f} +- {err:.{digits}f}" for mean, err in self.compute_returns(results)
+            f"{mean:.{digits}f} +- {err:.{digits}f}"
+            for mean, err in self.compute_returns_and_errors(results)
         ]
         return [self.name, *format_parameters_and_seeds(results, self.runs_folder), *shown]
 
@@ -247,7 +250,7 @@ def draw_picture(
     some = [one for one in students if one.runs_folder.name in results]
     width = 0.85 / max(len(some), 1)
     for number, one in enumerate(some):
-        means, errors = zip(*one.compute_returns(results), strict=True)
+        means, errors = zip(*one.compute_returns_and_errors(results), strict=True)
         places = [p + width * (number - (len(some) - 1) / 2) for p in range(len(means))]
         axes.bar(places, means, 0.95 * width, yerr=errors, capsize=2, label=one.name)
     names = [textwrap.fill(name, 14) for name in comparison.protocols.values()]
@@ -261,7 +264,7 @@ def draw_picture(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train and evaluate what is missing, write table and picture, and return the exit status."""
+    """Run the trainings that are not done, write table and picture; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("task", choices=list(COMPARISONS))
     parser.add_argument(

@@ -98,20 +98,22 @@ class LearnedRobot:
             CalledProcessError: A command failed.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._run_unless_done("learn", "learn", self.env, "--out", str(self.folder / "learn"))
+        self._run_command_unless_done(
+            "learn", "learn", self.env, "--out", str(self.folder / "learn")
+        )
         files = [str(self.folder / f"robot{end}.yaml") for end in ("_sim", "")]
         if not Path(files[0]).exists():
             _run_an_control("new", "robot", "--env", self.env, "--out", str(self.folder))
         served = ("sim", "--simulation", files[0], "--wiring", files[1], "--model", str(self.model))
         offline = ("evaluate", str(self.model), "--task", self.env)
         common = ("--seed", str(SEED), "--shuffle", "reset", "--episodes")
-        self._run_unless_done("lockstep", *served, *common, str(LOCKSTEP_EPISODES))
-        self._run_unless_done("offline", *offline, *common, str(PAIRS))
+        self._run_command_unless_done("lockstep", *served, *common, str(LOCKSTEP_EPISODES))
+        self._run_command_unless_done("offline", *offline, *common, str(PAIRS))
         model = read_model(self.model)
         if float(model.task.step_s) >= MIN_STEP_S:
-            self._run_unless_done("real_time", *served, *common, str(PAIRS), "--realtime")
+            self._run_command_unless_done("real_time", *served, *common, str(PAIRS), "--realtime")
 
-    def _run_unless_done(self, name: str, *arguments: str) -> None:
+    def _run_command_unless_done(self, name: str, *arguments: str) -> None:
         """Run a command of an-control unless its result exists.
 
         Args:
@@ -147,10 +149,10 @@ class LearnedRobot:
         ]
 
     def _format_lockstep_comparison(self) -> str:
-        """Compare the returns in lockstep over ROS 2 with the returns offline, and return a text.
+        """Return a text that says whether the returns in lockstep over ROS 2 are those offline.
 
-        The text is "the same" if the returns agree to the last bit, else "others"; "" if a result
-        is missing.
+        It is "the same" if the returns agree to the last bit, else "others"; "" if a result is
+        missing.
         """
         served, offline = self.read_result("lockstep"), self.read_result("offline")
         if served is None or offline is None:
@@ -158,27 +160,29 @@ class LearnedRobot:
         pairs = zip(_list_returns(served), _list_returns(offline), strict=False)
         return "the same" if all(one == other for one, other in pairs) else "others"
 
-    def _format_real_time_comparison(self, span: float) -> str:
-        """Return as text the mean return in real time minus that offline, in points.
+    def _format_real_time_comparison(self, return_span: float) -> str:
+        """Format the mean return in real time minus the mean return offline, in points, as text.
 
         Args:
-            span: The return that counts as 100 points.
+            return_span: The difference in return that counts as 100 points.
         """
         live, offline = self.read_result("real_time"), self.read_result("offline")
         if live is None or offline is None:
             return ""
-        more = 100.0 * (np.array(_list_returns(live)) - np.array(_list_returns(offline))) / span
+        more = (
+            100.0 * (np.array(_list_returns(live)) - np.array(_list_returns(offline))) / return_span
+        )
         return f"{more.mean():+.1f} +- {more.std(ddof=1) / len(more) ** 0.5:.1f}"
 
 
-def _format_score(row: dict[str, Any], span: float) -> str:
+def _format_score(row: dict[str, Any], return_span: float) -> str:
     """Format a student's score and the standard error of the score as a cell of the table.
 
     Args:
         row: The result of an evaluation.
-        span: The difference in return between a score of 0 and a score of 1.
+        return_span: The difference in return between a score of 0 and a score of 1.
     """
-    error = row["sd"] / max(1, row["episodes"] - 1) ** 0.5 / span
+    error = row["sd"] / max(1, row["episodes"] - 1) ** 0.5 / return_span
     few = "" if row["episodes"] == 100 else f", {row['episodes']} ep."
     return f"{row['score']:.1%} +- {error:.1%}{few}"
 
@@ -208,7 +212,7 @@ def make_table(robots: list[LearnedRobot]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Learn and run what is missing, write the table, and return the exit status."""
+    """Learn and run the policies without results, write the table; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("env", nargs="*", help="learn only these: " + ", ".join(PUBLISHED))
     parser.add_argument(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from an_control.cli import main
-from an_control.learning.import_authors import AUTHORS_KINDS, import_authors
+from an_control.learning.import_authors import AUTHORS_KINDS, import_policy_of_authors
 from an_control.load import load_policy
 from an_control.policy import ModelError, read_model
 
@@ -92,7 +92,7 @@ def test_a_damaged_file_ends_with_exit_2(npz, tmp_path, capsys):
             content[at] = rng.integers(0, 256)
         path.write_bytes(content)
         try:
-            import_authors(path, "cartpole_pi")
+            import_policy_of_authors(path, "cartpole_pi")
         except ModelError as error:
             assert str(error).startswith(str(path))
 
@@ -119,7 +119,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused_unread(tmp_path):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("params.npy", bytes(90_000_000))
     with pytest.raises(ModelError, match="more than 10000000 numbers"):
-        import_authors(path, "ant_pi")
+        import_policy_of_authors(path, "ant_pi")
 
 
 def test_missing_files_and_folders_end_with_exit_2(npz, tmp_path, capsys):
@@ -136,4 +136,4 @@ def test_an_unknown_kind_ends_with_exit_2(npz, tmp_path, capsys):
     assert end.value.code == 2
     assert "cartpole_pi" in capsys.readouterr().err
     with pytest.raises(ModelError, match="kind 'pong' is not one of cartpole_pi"):
-        import_authors(npz(913), "pong")
+        import_policy_of_authors(npz(913), "pong")

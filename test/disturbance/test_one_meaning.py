@@ -159,7 +159,7 @@ def compiled(words: str, env: VariedRobot) -> Iterator[Received]:
     batch = SimpleNamespace(steps=STEPS)
     engine = FusedEngine(batch, CHANNELS, 1, 1)
     starts = [EpisodeSeeds(0, 3, number) for number in range(EPISODES)]
-    conditions = engine.draw_conditions(starts, DisturbanceSettings.parse(words))
+    conditions = engine.draw_disturbances_of_episodes(starts, DisturbanceSettings.parse(words))
     engine.close()
     for number in range(EPISODES):
         nominal = RECORDED.copy()

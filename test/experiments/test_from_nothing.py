@@ -64,7 +64,7 @@ def test_the_page_has_a_row_for_each_kind_and_a_picture(tmp_path, monkeypatch):
     for kind in task.kinds:
         written(task, tmp_path, kind, 1, 400.0)
     assert nothing.make_table(tmp_path).count(task.name) == 2
-    nothing.draw_pictures(tmp_path, tmp_path / "pictures")
+    nothing.draw_pictures_of_returns(tmp_path, tmp_path / "pictures")
     (picture,) = (tmp_path / "pictures").iterdir()
     assert picture.name == task.picture and picture.stat().st_size > 10_000
 
@@ -89,7 +89,7 @@ def test_two_workers_use_the_minutes_of_two_cores(tmp_path):
     task = nothing.SearchedTask("ant", 90.0, workers=2, kinds=("shipped",))
     written(task, tmp_path, "shipped", 1, 400.0)
     assert nothing.make_row(task, "shipped", tmp_path, random_return=20.0)[2] == "6.0"
-    assert task.read_curves(tmp_path, "shipped")[0][0].tolist() == [2.0, 4.0, 6.0]
+    assert task.read_validation_curves(tmp_path, "shipped")[0][0].tolist() == [2.0, 4.0, 6.0]
     now_of_one = nothing.SearchedTask("ant", 180.0, workers=1, kinds=("shipped",))
     assert nothing.make_row(now_of_one, "shipped", tmp_path, random_return=20.0)[2] == "6.0"
 
@@ -98,7 +98,7 @@ def test_a_run_that_is_not_done_is_in_the_picture_alone(tmp_path):
     task = nothing.TASKS[-1]
     written(task, tmp_path, "attention", 1, 400.0).unlink()
     assert nothing.make_table(tmp_path).count(task.name) == 0
-    (minutes, steps, returns) = task.read_curves(tmp_path, "attention")[0]
+    (minutes, steps, returns) = task.read_validation_curves(tmp_path, "attention")[0]
     assert minutes.tolist() == [2.0, 4.0, 6.0] and steps.tolist() == [1.0, 2.0, 3.0]
     assert returns.tolist() == [300.0, 350.0, 400.0]
 

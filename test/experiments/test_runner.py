@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.__main__ import FOLDER, list_experiments, main, read_claim
+from experiments.__main__ import FOLDER, list_experiments, main, read_claim_of_experiment
 from experiments.steps import DoneSteps, ExperimentStep, make_step_parser, run_steps
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,14 +21,16 @@ def test_every_experiment_has_a_page_with_its_claim_its_command_and_a_date():
     assert folders == set(list_experiments())
     for name in list_experiments():
         page = (FOLDER / name / "README.md").read_text()
-        assert read_claim(name) and f"    python -m experiments {name}" in page, name
+        assert read_claim_of_experiment(name) and f"    python -m experiments {name}" in page, name
         assert re.search(r"\b20\d\d-\d\d-\d\d\b", page), name
 
 
 def test_without_a_name_the_experiments_are_listed_with_their_claims(capsys):
     assert main([]) == 0
     shown = capsys.readouterr().out
-    assert all(f"{name}\n    {read_claim(name)}\n" in shown for name in list_experiments())
+    assert all(
+        f"{name}\n    {read_claim_of_experiment(name)}\n" in shown for name in list_experiments()
+    )
 
 
 def test_an_unknown_experiment_is_refused_with_the_names_of_those_that_exist(capsys):

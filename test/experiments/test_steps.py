@@ -54,13 +54,15 @@ def test_every_command_can_be_parsed_and_reads_what_ships_or_an_earlier_step_mak
             parse_arguments(load_verb_class(verb), verb, words)
         else:
             assert (program, verb) == ("python", "-m") and importlib.import_module(words[0])
-        for path in step.files_read:
+        for path in step.input_files:
             assert path in made or (ROOT / path).is_file(), step.command
         made.add(step.makes)
 
 
 def test_the_ants_steps_use_every_recipe_of_their_folder_but_the_one_that_does_not_ship():
-    used = {path for step in ant_policy.STEPS for path in step.files_read if path.endswith(".yaml")}
+    used = {
+        path for step in ant_policy.STEPS for path in step.input_files if path.endswith(".yaml")
+    }
     there = {str(path.relative_to(ROOT)) for path in (ROOT / ant_policy.RECIPES).iterdir()}
     assert there - used == {f"{ant_policy.RECIPES}/ant-fast-seventh.yaml"}
 

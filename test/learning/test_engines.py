@@ -16,7 +16,7 @@ from an_control.learning.evaluation.evaluate import (
     play_episodes,
     play_episodes_with_compiled_code,
 )
-from an_control.learning.import_authors import import_authors
+from an_control.learning.import_authors import import_policy_of_authors
 from an_control.learning.rollout.compiled.classic_control import ClassicControlBatch
 from an_control.learning.rollout.compiled.engine import FusedEngine
 from an_control.learning.rollout.compiled.loop import ADVANCE, OBSERVE
@@ -81,7 +81,7 @@ def test_a_compiled_episode_has_the_bits_of_one_played_step_by_step(cartpole, fo
 
 
 def test_the_authors_weights_score_what_they_published_to_the_bit(cartpole, shared):
-    model = import_authors(shared / "reference/official/cartpole_pi.npz", "cartpole_pi")
+    model = import_policy_of_authors(shared / "reference/official/cartpole_pi.npz", "cartpole_pi")
     policy = make_policy(model, engine="numba")
     what = cartpole, cartpole.unwrapped.channels, 40, 8, DisturbanceSettings(shuffle=Shuffle(True))
     plain, compiled = play_episodes(policy, *what), play_episodes_with_compiled_code(model, *what)

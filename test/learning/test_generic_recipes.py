@@ -26,7 +26,7 @@ from an_control.learning.training_disturbances import (
     NO_DISTURBANCE,
     Fault,
     assign_equal_probabilities,
-    check_probabilities,
+    check_sum_of_probabilities,
     draw_one_disturbance,
     drop_unsupported_disturbances,
     make_disturber,
@@ -188,9 +188,9 @@ def test_faults_may_share_out_all_episodes_among_them(number):
         [f"jitter=0.0{place}" for place in range(1, number + 1)], 1.0
     )
     assert len(faults) == number and np.cumsum(list(faults.values()))[-1] > 1.0
-    check_probabilities(faults)
+    check_sum_of_probabilities(faults)
     with pytest.raises(ValueError, match=r"\(allowed: up to 1"):
-        check_probabilities({**faults, Fault("lose=0.1"): 0.01})
+        check_sum_of_probabilities({**faults, Fault("lose=0.1"): 0.01})
 
 
 def test_a_recipes_faults_are_read_by_their_words(tmp_path):

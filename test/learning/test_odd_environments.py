@@ -423,7 +423,7 @@ def test_a_monitor_of_short_episodes_is_tried_on_signals_that_move_too():
             self.slots = np.argsort(-readings, kind="stable")
 
     rng, alike = np.random.default_rng(0), np.eye(2, dtype=bool)
-    assert validation.measure_identified_share(Knows(), alike, [trace] * 20, rng) == 1.0
+    assert validation.measure_share_of_identified_signals(Knows(), alike, [trace] * 20, rng) == 1.0
 
 
 @pytest.mark.parametrize("name", ["Flaky", "Gaps"])

@@ -17,7 +17,7 @@ from an_control.learning.es.parametrisation import (
     WholeModelForm,
     choose_parametrisation,
 )
-from an_control.learning.import_authors import import_authors
+from an_control.learning.import_authors import import_policy_of_authors
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes, MlpSizes
 from an_control.policy.random_model import make_random_model
@@ -103,7 +103,7 @@ def test_the_authors_form_maps_back_exactly(form):
 
 
 def test_the_authors_weights_are_of_the_authors_form(shared):
-    model = import_authors(shared / "reference/official/cartpole_pi.npz", "cartpole_pi")
+    model = import_policy_of_authors(shared / "reference/official/cartpole_pi.npz", "cartpole_pi")
     assert choose_parametrisation(model) == PaperForm()
 
 

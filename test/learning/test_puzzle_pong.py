@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from an_control.learning.import_authors import import_authors
+from an_control.learning.import_authors import import_policy_of_authors
 from an_control.load import make_policy
 from an_control.policy.set_transformer import make_positional_table
 
@@ -55,7 +55,7 @@ def test_imported_weights_give_the_scores_that_the_description_gives(tmp_path, e
     theirs = PuzzlePong()
     path = tmp_path / "puzzle_pong.npz"
     np.savez(path, params=theirs.parameters())
-    policy = make_policy(import_authors(path, "puzzle_pong"), engine=engine)
+    policy = make_policy(import_policy_of_authors(path, "puzzle_pong"), engine=engine)
     rng = np.random.default_rng(0)
     previous = np.eye(ACTIONS, dtype=np.float32)[3]
     for _ in range(TICKS):

@@ -177,14 +177,14 @@ def test_a_first_step_that_fails_leaves_nothing_that_refuses_the_corrected_comma
 
 def test_a_run_that_was_killed_before_its_first_checkpoint_refuses_no_other(tmp_path):
     run = loop(tmp_path, Walk(), rate=1)
-    run.folder.write_settings([])
+    run.folder.write_settings_and_metrics([])
     loop(tmp_path, Walk(), rate=2).run()
     assert json.loads((tmp_path / "config.json").read_text())["rate"] == 2
 
 
 @pytest.mark.parametrize("rate", [1, 2])
 def test_nothing_is_resumed_before_the_first_checkpoint(tmp_path, rate):
-    loop(tmp_path, Walk(), rate=1).folder.write_settings([])
+    loop(tmp_path, Walk(), rate=1).folder.write_settings_and_metrics([])
     with pytest.raises(RunError, match="there is no run to resume"):
         RunFolder(tmp_path, {"seed": 1, "rate": rate}, resume=True)
     loop(tmp_path, Walk(), rate=rate).run(stop_after=1)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from an_control.learning.import_authors import import_authors
+from an_control.learning.import_authors import import_policy_of_authors
 from an_control.load import load_policy, make_policy
 from an_control.policy import MlpSizes, ModelError, write_model
 from an_control.policy.random_model import make_random_model
@@ -15,7 +15,9 @@ TASK = Task(channels=("a", "b", "c"))
 
 def test_the_authors_network_gives_the_recorded_actions(shared):
     reference = shared / "reference"
-    policy = make_policy(import_authors(reference / "official" / "ant_mlp.npz", "ant_mlp"))
+    policy = make_policy(
+        import_policy_of_authors(reference / "official" / "ant_mlp.npz", "ant_mlp")
+    )
     with np.load(reference / "vectors.npz") as vectors:
         observations, expected = vectors["ant_mlp/n28/obs"], vectors["ant_mlp/n28/action"]
     actions = [policy.step_array(values, policy.nominal_ids) for values in observations]

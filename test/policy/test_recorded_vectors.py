@@ -11,7 +11,7 @@ record, and free running is compared for as long as the record itself is determi
 import numpy as np
 import pytest
 
-from an_control.learning.import_authors import import_authors
+from an_control.learning.import_authors import import_policy_of_authors
 from an_control.load import make_policy
 
 AGREEMENT = 1e-5
@@ -25,7 +25,9 @@ def vectors(shared):
 
 @pytest.fixture(scope="module")
 def authors_model(shared):
-    return lambda kind: import_authors(shared / "reference" / "official" / f"{kind}.npz", kind)
+    return lambda kind: import_policy_of_authors(
+        shared / "reference" / "official" / f"{kind}.npz", kind
+    )
 
 
 def actions_of(policy, observations, fed=None):

@@ -16,7 +16,7 @@ from small_vision import (
     TOP_PATCHES,
 )
 
-from an_control.learning.import_authors import import_authors
+from an_control.learning.import_authors import import_policy_of_authors
 from an_control.load import load_policy, make_policy
 from an_control.policy import ModelError, read_model, write_model
 from an_control.policy.random_model import make_random_model
@@ -67,7 +67,7 @@ def names(count):
 
 def test_the_authors_car_racing_policy_gives_the_recorded_actions(shared, engine):
     reference = shared / "reference"
-    model = import_authors(reference / "official" / "carracing_pi.npz", "carracing_pi")
+    model = import_policy_of_authors(reference / "official" / "carracing_pi.npz", "carracing_pi")
     policy = make_policy(model, engine=engine)
     with np.load(reference / "vectors.npz") as vectors:
         frames, expected = vectors["carracing_pi/frames"], vectors["carracing_pi/action"]
@@ -95,7 +95,7 @@ def test_the_order_of_the_patches_changes_no_bit(model, engine, patches):
 
 def test_the_order_changes_no_bit_of_the_authors_policy_on_their_frames(shared, engine):
     reference = shared / "reference"
-    model = import_authors(reference / "official" / "carracing_pi.npz", "carracing_pi")
+    model = import_policy_of_authors(reference / "official" / "carracing_pi.npz", "carracing_pi")
     policy = make_policy(model, engine=engine)
     with np.load(reference / "vectors.npz") as vectors:
         sequence = [cut(one) for one in vectors["carracing_pi/frames"]]

@@ -12,7 +12,7 @@ pytest.importorskip("pybullet")
 
 import gymnasium
 
-from an_control.learning.import_authors import import_authors
+from an_control.learning.import_authors import import_policy_of_authors
 from an_control.policy import Model, write_model
 from an_control.policy.random_model import make_random_model
 from an_control_sim.envs.tasks import ANT_SIZES
@@ -32,7 +32,7 @@ def random_ant() -> Model:
 
 @pytest.fixture(scope="session")
 def authors_ant(shared: Path) -> Model:
-    return import_authors(shared / "reference/official/ant_pi.npz", "ant_pi")
+    return import_policy_of_authors(shared / "reference/official/ant_pi.npz", "ant_pi")
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from rclpy.node import Node
 import an_control
 from an_control.disturbance import DisturbanceSettings, Shuffle, derive_episode_seed
 from an_control.learning.evaluation.evaluate import play_episodes
-from an_control.learning.import_authors import import_authors
+from an_control.learning.import_authors import import_policy_of_authors
 from an_control.policy.model_file import write_model
 from an_control.system.share import find_share_path
 from an_control.wiring import load_wiring
@@ -38,7 +38,7 @@ WIRING = find_share_path("config/ant.yaml")
 @pytest.fixture(scope="module")
 def model(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "ant_pi.safetensors"
-    write_model(path, import_authors(shared / "reference/official/ant_pi.npz", "ant_pi"))
+    write_model(path, import_policy_of_authors(shared / "reference/official/ant_pi.npz", "ant_pi"))
     return path
 
 

@@ -473,7 +473,7 @@ class _Run:
     def _save_state(self) -> None:
         """Write the state (which parts are done, and the scores so far) into the run's folder."""
         made = self._state
-        self._folder.write_settings([])
+        self._folder.write_settings_and_metrics([])
         rows = [[row.name, row.return_array, row.steps] for row in made.rows]
         state = {"watched": made.has_monitor, "rows": rows}
         self._folder.save_checkpoint(

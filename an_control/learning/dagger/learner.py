@@ -34,7 +34,11 @@ from an_control.learning.dagger.streams import (
 from an_control.learning.dagger.student import Student
 from an_control.learning.dagger.training import train_round
 from an_control.learning.runs.card import compute_standard_error
-from an_control.learning.runs.run_folder import EpisodeRecordings, read_or_measure_units, to_tensors
+from an_control.learning.runs.run_folder import (
+    EpisodeRecordings,
+    convert_arrays_to_tensors,
+    read_or_measure_units,
+)
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.teachers import (
     ChoiceTeacher,
@@ -353,7 +357,7 @@ class Dagger:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint of `make_checkpoint` and the episodes in the run's folder."""
-        tensors = to_tensors(state)
+        tensors = convert_arrays_to_tensors(state)
         self._student.load_state_dict(tensors["student"])
         self._optimiser.load_state_dict(tensors["optimiser"])
         if self._average is not None:

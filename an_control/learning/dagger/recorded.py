@@ -29,7 +29,7 @@ from an_control.learning.dagger.settings import DaggerSettings, StudentSizes
 from an_control.learning.dagger.streams import DaggerEpisode
 from an_control.learning.dagger.student import Student
 from an_control.learning.dagger.training import train_round
-from an_control.learning.runs.run_folder import to_tensors
+from an_control.learning.runs.run_folder import convert_arrays_to_tensors
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.policy import Model
 from an_control.policy.task import Task
@@ -133,7 +133,7 @@ class RecordedTeaching:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint that `make_checkpoint` returned."""
-        tensors = to_tensors(state)
+        tensors = convert_arrays_to_tensors(state)
         self._student.load_state_dict(tensors["student"])
         self._optimiser.load_state_dict(tensors["optimiser"])
         self._round, self._cpu_s = state["round"], state["cpu_s"]

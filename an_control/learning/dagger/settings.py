@@ -23,7 +23,7 @@ from an_control.learning.dagger.streams import RolloutSettings, StreamSettings
 from an_control.learning.training_disturbances import (
     Fault,
     TrainingDisturbance,
-    check_probabilities,
+    check_sum_of_probabilities,
 )
 from an_control.learning.yaml_settings import AnyNumber, OverZero, Positive, Share, parse_settings
 from an_control.policy.sizes import Encoder, RecurrenceSizes
@@ -257,7 +257,7 @@ class DaggerSettings:
     """Return the average of the students after each round as the model."""
 
     def __post_init__(self) -> None:
-        check_probabilities(self.faults)
+        check_sum_of_probabilities(self.faults)
         if self.minutes and not self.rounds:
             raise ValueError("rounds: 0 (allowed: 1 or more if minutes are set)")
 

@@ -55,8 +55,8 @@ from an_control.learning.rollout.engine import (
 from an_control.learning.runs.card import (
     compute_mean_return,
     compute_standard_error,
-    count_failures,
-    drop_episodes_failed_for_all,
+    count_failed_episodes,
+    drop_episodes_that_all_candidates_failed,
 )
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.policy import AttentionSizes, Model
@@ -624,7 +624,7 @@ class Search:
             self._draw_hints(vectors, starts, rng),
         )
         outcomes = play_episodes_under_mixture(self._engine, models, starts, conditions, hints)
-        episodes = drop_episodes_failed_for_all(outcomes.returns)
+        episodes = drop_episodes_that_all_candidates_failed(outcomes.returns)
         returns = episodes.mean(axis=1)
         if not np.isfinite(returns).any():
             raise RolloutError(
@@ -784,7 +784,7 @@ class Search:
         shares = {}
         if settings.success is not None:
             shares["success_share"] = float((returns > settings.success).mean())
-        if failed := count_failures(returns):
+        if failed := count_failed_episodes(returns):
             shares["validation_failed"] = failed
         if self._hinted is not None and compute_share_of_hinted_episodes(self.progress) > 0.0:
             means["hinted"] = self._measure_return_with_hints(model, contender)

@@ -83,7 +83,7 @@ class Actor(Protocol):
         """Return the action (A,) for readings (N,), which are NaN where missing."""
 
     def set_previous_action(self, action: np.ndarray) -> None:
-        """Make `action` (A,) the policy's previous action: it was sent instead of `act`'s."""
+        """Tell the actor that `action` (A,) was sent instead of the action that `act` returned."""
 
 
 class Explorer:
@@ -153,7 +153,7 @@ class Explorer:
         return action
 
     def set_previous_action(self, action: np.ndarray) -> None:
-        """Make `action` (A,) the policy's previous action: it was sent instead of `act`'s."""
+        """Tell the policy that `action` (A,) was sent instead of the action that `act` returned."""
         self._policy.previous_action = self._confused.previous_action = action
 
 
@@ -250,8 +250,8 @@ class MissingChannelsDriver:
     Args:
         model: The policy, with its monitor's networks.
         missing: Range of the share (0..1) of the channels that are missing.
-        noise: Limit of the noise on the actions. An episode's standard deviation is drawn from 0 to
-            half of this limit; half of the episodes have no noise.
+        noise: Twice the largest standard deviation of the noise on the actions. Half of the
+            episodes have no noise; each other episode has a random standard deviation.
         rng: Source of all random numbers.
     """
 
@@ -273,7 +273,7 @@ class MissingChannelsDriver:
         self._draw_missing_channels()
 
     def _draw_missing_channels(self) -> None:
-        """Draw the channels that are missing from now on."""
+        """Draw at random which channels are missing from now on."""
         share = self._share.draw(self._rng)
         self._present = draw_present_mask(self._rng, len(self._ids), share, min_missing=1)
 
@@ -297,7 +297,7 @@ class MissingChannelsDriver:
         return action
 
     def set_previous_action(self, action: np.ndarray) -> None:
-        """Make `action` (A,) the policy's previous action: it was sent instead of `act`'s."""
+        """Tell the policy that `action` (A,) was sent instead of the action that `act` returned."""
         self._policy.previous_action = action
 
 
@@ -312,10 +312,9 @@ def record_episodes(
 ) -> list[EpisodeTrace]:
     """Record whole episodes until there are `min_steps` steps or the time limit is over.
 
-    The time limit counts only once five episodes are recorded, one for each entry of `EPISODES`,
-    and one of them is longer than `WINDOW`, the number of ticks that the identity classifier reads.
-    While all episodes are shorter than that, recording goes on for up to ten times `min_steps`
-    steps.
+    The identity classifier, which will learn from them, needs an episode of more than `WINDOW`
+    ticks. Until there is one, recording goes on without a time limit, for up to ten times
+    `min_steps` steps. The time limit also waits for one episode of each entry of `EPISODES`.
 
     The recorded readings are the disturbed ones; a missing reading is replaced by the channel's
     newest one.
@@ -374,9 +373,9 @@ def choose_piece_length_and_traces(
         ticks: The wanted length of a piece in ticks.
 
     Returns:
-        A pair: the length of a piece in ticks, and the episodes to cut pieces from. They are
-        `ticks` and the episodes that are longer; or, if no episode is longer, the median length of
-        the episodes and those that reach it.
+        A pair: the length of a piece in ticks, and the episodes to cut pieces from. The length is
+        `ticks`, and the episodes are all that are longer. If no episode is longer, the length is
+        the median of the episodes' lengths, and the episodes are all of at least this length.
     """
     if long := [trace for trace in traces if len(trace.actions) > ticks]:
         return ticks, long

@@ -87,14 +87,18 @@ class ImputationTraining(NetworkTraining):
             units = len(arrays["imputation.0.bias"])
         self._network = _ImputationNetwork([3 * count + actions, units, units, count])
         if "imputation.0.bias" in arrays:
-            self._load_arrays(arrays)
+            self._load_weights_from_arrays(arrays)
         else:
-            self._network.set_to_linear_model(*self._batch.fit_linear_estimates(LINEAR_TICKS))
+            self._network.set_to_linear_model(
+                *self._batch.fit_linear_channels_weights_and_biases(LINEAR_TICKS)
+            )
         super().__init__(self._network, settings.rate, settings.imputation_updates)
 
     def compute_loss(self) -> torch.Tensor:
         """Estimate the missing readings of the next batch and return their mean error, a scalar."""
-        readings, acts, missing, estimate = self._batch.draw_next_ticks()
+        readings, acts, missing, estimate = (
+            self._batch.draw_readings_actions_missing_and_estimates()
+        )
         total = torch.zeros(())
         for tick in range(acts.shape[1]):
             seen = readings[:, tick + 1]
@@ -103,7 +107,7 @@ class ImputationTraining(NetworkTraining):
             loss = nn.functional.smooth_l1_loss(imputed, seen, reduction="none", beta=0.1)
             total = total + (loss * missing).sum() / missing.sum()
             estimate = torch.where(missing, imputed, seen)
-        self._batch.advance_rows(estimate.detach().numpy())
+        self._batch.advance_batch_rows(estimate.detach().numpy())
         return total / acts.shape[1]
 
     def compute_metrics(self, losses: list[float]) -> dict[str, float]:
@@ -117,12 +121,12 @@ class ImputationTraining(NetworkTraining):
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the network's arrays by their names in a model file.
 
-        Unlike the network in training, the exported one takes and returns readings that are not
-        normalised.
+        The training uses normalised readings; the returned arrays are converted so that the
+        network's inputs and outputs are readings that are not normalised.
         """
         arrays = export_layers("imputation", self._network.layers)
         middle, spread = self._middle, self._spread
-        fold_normalisation_into_layer(arrays, "imputation.0", *self._compute_input_moments())
+        fold_normalisation_into_layer(arrays, "imputation.0", *self._compute_input_mean_and_sd())
         arrays["imputation.2.weight"] = (arrays["imputation.2.weight"].T * spread).T.astype(F32)
         arrays["imputation.2.bias"] = (arrays["imputation.2.bias"] * spread + middle).astype(F32)
         arrays["imputation.max_roughness"] = np.array([self._roughest], F32)
@@ -130,7 +134,7 @@ class ImputationTraining(NetworkTraining):
         arrays["imputation.typical"] = typical.astype(F32)
         return arrays
 
-    def _compute_input_moments(self) -> tuple[np.ndarray, np.ndarray]:
+    def _compute_input_mean_and_sd(self) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and standard deviation of each input of the first layer, (3 N + A,) each.
 
         The first 2 N inputs are readings (N estimates, then N readings), which are normalised. For
@@ -140,9 +144,9 @@ class ImputationTraining(NetworkTraining):
         middles = np.concatenate([middle, middle, np.zeros(shared)])
         return middles, np.concatenate([spread, spread, np.ones(shared)])
 
-    def _load_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def _load_weights_from_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Load weights from a model file, converted to the normalised readings of the training."""
-        middles, spreads = self._compute_input_moments()
+        middles, spreads = self._compute_input_mean_and_sd()
         own = {key: arrays[f"imputation.{key}"].astype(np.float64) for key in LAYERS}
         own["0.bias"] += own["0.weight"] @ middles
         own["0.weight"] *= spreads
@@ -154,23 +158,23 @@ class ImputationTraining(NetworkTraining):
         self._network.load_state_dict(tensors)
 
     def get_batch_state(self) -> dict[str, Any]:
-        """Return the state from which `restore_batch_state` continues the batches."""
+        """Return the state of the batch, from which `restore_batch_state` continues."""
         return self._batch.make_checkpoint()
 
     def restore_batch_state(self, state: dict[str, Any]) -> None:
-        """Restore the batches' state that `get_batch_state` returned."""
+        """Set the state of the batch to what `get_batch_state` returned."""
         self._batch.restore(state)
 
 
 class _ImputationBatch:
-    """Batch of B rows: each runs through a recorded episode, in which some channels are missing.
+    """Batch of B rows, each of which runs through a recorded episode with some channels missing.
 
     Readings and estimates are normalised by the channels' mean and standard deviation.
 
     Args:
         traces: Episodes to learn from.
         settings: Numbers of rows and ticks, and the share of missing channels.
-        start: Normalised reading (N,) with which an episode usually starts, the estimate of a
+        start: Mean normalised reading (N,) at the start of an episode. It is the estimate of a
             missing channel before the first tick.
         middle: Mean of each channel (N,).
         spread: Standard deviation of each channel (N,).
@@ -196,10 +200,10 @@ class _ImputationBatch:
         self._missing = np.zeros((rows, count), bool)
         self._estimate = np.zeros((rows, count), F32)
         for row in range(rows):
-            self._restart_row(row, at_random_tick=True)
+            self._move_row_to_other_episode(row, at_random_tick=True)
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the state from which `restore` continues."""
+        """Return the state of the batch, from which `restore` continues."""
         return {
             "rng": self._rng.bit_generator.state,
             "episode": self._episode,
@@ -214,11 +218,13 @@ class _ImputationBatch:
         self._episode, self._tick = state["episode"].copy(), state["tick"].copy()
         self._missing, self._estimate = state["missing"].copy(), state["estimate"].copy()
 
-    def draw_next_ticks(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return the next T ticks of all rows, without advancing the rows.
+    def draw_readings_actions_missing_and_estimates(
+        self,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return the next T ticks of all rows; `advance_batch_rows` then moves the rows on.
 
-        Before that, a row with fewer than T ticks left moves to another episode; so do a few other
-        rows, at random.
+        First, each row with fewer than T ticks left moves to another episode. At random, a few
+        other rows also move, or get other missing channels.
 
         Returns:
             Four tensors: readings (B, T + 1, N), actions (B, T, A), whether each channel is missing
@@ -227,7 +233,7 @@ class _ImputationBatch:
         for row, (episode, tick) in enumerate(zip(self._episode, self._tick, strict=True)):
             chance = self._rng.random()
             if tick + self._ticks > len(self._actions[episode]) or chance < 0.02:
-                self._restart_row(row, at_random_tick=bool(self._rng.random() < 0.4))
+                self._move_row_to_other_episode(row, at_random_tick=bool(self._rng.random() < 0.4))
             elif chance < 0.04:
                 self._draw_missing_channels(row)
         places = list(zip(self._episode, self._tick, strict=True))
@@ -236,7 +242,9 @@ class _ImputationBatch:
         made = readings, actions, self._missing.copy(), self._estimate.copy()
         return tuple(torch.from_numpy(part) for part in made)  # type: ignore[return-value]
 
-    def fit_linear_estimates(self, max_ticks: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def fit_linear_channels_weights_and_biases(
+        self, max_ticks: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Fit a linear estimate of each channel that varies, by ridge regression.
 
         The regression uses random ticks of the episodes, with randomly drawn missing channels in
@@ -246,8 +254,8 @@ class _ImputationBatch:
             max_ticks: Maximum number of ticks to use.
 
         Returns:
-            Three arrays: the indices (M,) of the channels that vary, the weights (M, 3 N + A) of
-            the network's inputs in their estimates, and the biases (M,) of the estimates.
+            Three arrays: the indices (M,) of the channels that vary; for each of them the weights
+            of the network's inputs (M, 3 N + A); and the biases (M,).
         """
         rng, count = np.random.default_rng(0), self._missing.shape[1]
         before = np.concatenate([readings[: len(readings) - 1] for readings in self._readings])
@@ -268,8 +276,8 @@ class _ImputationBatch:
             weights[line, channel] += 1.0
         return channels, weights[:, :-1], weights[:, -1]
 
-    def advance_rows(self, last_estimates: np.ndarray) -> None:
-        """Move all rows on by the T ticks that `draw_next_ticks` returned.
+    def advance_batch_rows(self, last_estimates: np.ndarray) -> None:
+        """Move all rows of the batch on by the T ticks that were drawn last.
 
         Args:
             last_estimates: The network's estimates (B, N) after these ticks, from which the next
@@ -278,15 +286,15 @@ class _ImputationBatch:
         self._estimate[:] = last_estimates
         self._tick += self._ticks
 
-    def _restart_row(self, row: int, at_random_tick: bool) -> None:
+    def _move_row_to_other_episode(self, row: int, at_random_tick: bool) -> None:
         """Move a row to another episode, with new missing channels.
 
         Args:
             row: Index of the row.
-            at_random_tick: Whether the row starts at a random tick, else at the episode's first
-                tick. At a random tick the missing channels start, in half of the cases, with their
-                last readings; in all other cases they start with their usual readings at the start
-                of an episode.
+            at_random_tick: Whether the row starts at a random tick; otherwise it starts at the
+                first tick of the episode. The first estimate of a missing channel is its mean
+                reading at the start of an episode. In half of the starts at a random tick it is
+                the channel's true reading instead.
         """
         rng = self._rng
         episode = int(rng.integers(len(self._readings)))
@@ -299,7 +307,7 @@ class _ImputationBatch:
         self._estimate[row] = np.where(unknown, self._start, seen)
 
     def _draw_missing_channels(self, row: int) -> None:
-        """Draw the channels that are missing from now on in one row of the batch."""
+        """Draw at random which channels are missing from now on in one row of the batch."""
         share, count = self._share.draw(self._rng), self._missing.shape[1]
         self._missing[row] = ~draw_present_mask(self._rng, count, share, min_missing=1)
 
@@ -312,7 +320,7 @@ class _ImputationNetwork(nn.Module):
     of the action.
 
     Args:
-        widths: Number of inputs, units of both hidden layers, and number of outputs.
+        widths: Four numbers: inputs, units of the first and of the second hidden layer, outputs.
     """
 
     def __init__(self, widths: list[int]) -> None:
@@ -322,9 +330,10 @@ class _ImputationNetwork(nn.Module):
     def set_to_linear_model(
         self, channels: np.ndarray, weights: np.ndarray, biases: np.ndarray
     ) -> None:
-        """Set the weights so that the network's outputs are linear estimates of M channels.
+        """Set the weights so that the outputs for M channels are nearly linear in the inputs.
 
-        The first 2 M units of each hidden layer do this exactly, by silu(x) - silu(-x) = x.
+        The first 2 M units of each hidden layer compute linear estimates of the channels, which is
+        exact because silu(x) - silu(-x) = x. The other units add little at first.
 
         Args:
             channels: Indices of the M estimated channels.
@@ -386,9 +395,11 @@ class IdentityTraining(NetworkTraining):
         actions = whole[0].actions.shape[1]
         self._network = _IdentityNetwork(actions, settings.identity, self._channels)
         test, exact = np.random.default_rng(0), np.zeros(512)
-        self._test = self._cut_classifier_inputs(whole[-held:], exact, self._longest, test)
+        self._test = self._cut_slot_and_shared_inputs(whole[-held:], exact, self._longest, test)
         noisy = exact + self._max_noise
-        self._noisy_test = self._cut_classifier_inputs(whole[-held:], noisy, self._longest, test)
+        self._noisy_test = self._cut_slot_and_shared_inputs(
+            whole[-held:], noisy, self._longest, test
+        )
         super().__init__(self._network, settings.rate, settings.identity_updates)
 
     def compute_loss(self) -> torch.Tensor:
@@ -397,11 +408,13 @@ class IdentityTraining(NetworkTraining):
         ticks = int(rng.integers(1, self._longest + 1))
         sd = self._max_noise * rng.random(batch) * rng.integers(2, size=batch)
         return self._network.compute_loss(
-            *self._cut_classifier_inputs(self._traces, sd, ticks, rng)
+            *self._cut_slot_and_shared_inputs(self._traces, sd, ticks, rng)
         )
 
     def compute_metrics(self, losses: list[float]) -> dict[str, float]:
-        """Return the last loss, and the share of test pieces that are identified correctly.
+        """Return the last loss, and the shares of slots that are identified in two tests.
+
+        One test has the recorded readings, the other has noise added to them.
 
         Args:
             losses: Losses of the newest updates, at least one.
@@ -425,39 +438,43 @@ class IdentityTraining(NetworkTraining):
         return {"rng": self._rng.bit_generator.state}
 
     def restore_batch_state(self, state: dict[str, Any]) -> None:
-        """Restore the batches' state that `get_batch_state` returned."""
+        """Set the state of the random generator to what `get_batch_state` returned."""
         self._rng.bit_generator.state = state["rng"]
 
-    def _cut_classifier_inputs(
-        self, traces: Sequence[EpisodeTrace], sd: np.ndarray, ticks: int, rng: np.random.Generator
+    def _cut_slot_and_shared_inputs(
+        self,
+        traces: Sequence[EpisodeTrace],
+        noise_sd: np.ndarray,
+        piece_ticks: int,
+        rng: np.random.Generator,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Cut random pieces out of episodes and return the classifier's inputs for them.
 
         Args:
             traces: Episodes to cut from.
-            sd: Standard deviation of the noise on each of B pieces (B,).
-            ticks: Length of the pieces in ticks.
+            noise_sd: Standard deviation of the noise on each of B pieces (B,).
+            piece_ticks: Length of the pieces in ticks.
             rng: Source of all random numbers.
 
         Returns:
-            Two tensors for `_IdentityNetwork.forward`: inputs of each input slot (B, N, ...), and
-            inputs that all slots share (B, ...).
+            Two tensors for `_IdentityNetwork.forward`, for A actions and W = `WINDOW` ticks: inputs
+            of each of N input slots (B, N, 2 W), and inputs that all slots share (B, W (A + 1)).
         """
         readings, actions = [], []
-        for place in rng.integers(len(traces), size=len(sd)):
+        for place in rng.integers(len(traces), size=len(noise_sd)):
             trace = traces[place]
-            begin = int(rng.integers(len(trace.actions) - ticks + 1))
-            readings.append(trace.readings[begin : begin + ticks + 1])
-            actions.append(trace.actions[begin : begin + ticks])
+            begin = int(rng.integers(len(trace.actions) - piece_ticks + 1))
+            readings.append(trace.readings[begin : begin + piece_ticks + 1])
+            actions.append(trace.actions[begin : begin + piece_ticks])
         seen = np.array(readings)
-        seen += sd[:, None, None].astype(F32) * rng.standard_normal(seen.shape, F32)
+        seen += noise_sd[:, None, None].astype(F32) * rng.standard_normal(seen.shape, F32)
         change = np.diff(seen, axis=1)
         own, common = compute_identity_features(seen[:, 1:], change, np.array(actions), self._units)
         return torch.from_numpy(np.ascontiguousarray(own)), torch.from_numpy(common)
 
 
 class _IdentityNetwork(nn.Module):
-    """Network with two hidden layers, which scores for each input slot every channel.
+    """Network with two hidden layers that gives every channel a score for each input slot.
 
     A high score means that the slot probably carries that channel's signal. Some inputs of the
     network belong to the slot alone, the others are the same for all slots.
@@ -478,8 +495,8 @@ class _IdentityNetwork(nn.Module):
         """Return the scores (B, N, N): for each slot, how likely it carries each channel's signal.
 
         Args:
-            slot_inputs: Inputs of each slot (B, N, ...).
-            shared_inputs: Inputs common to all slots (B, ...).
+            slot_inputs: Inputs of each slot (B, N, 2 W), for W = `WINDOW` ticks.
+            shared_inputs: Inputs common to all slots (B, W (A + 1)), for A actions.
         """
         first, second, last = self.layers
         x = nn.functional.silu(first(slot_inputs) + self.common(shared_inputs).unsqueeze(1))
@@ -491,8 +508,8 @@ class _IdentityNetwork(nn.Module):
         In all training pieces slot i carries the signal of channel i.
 
         Args:
-            slot_inputs: Inputs of each slot (B, N, ...).
-            shared_inputs: Inputs common to all slots (B, ...).
+            slot_inputs: Inputs of each slot (B, N, 2 W), for W = `WINDOW` ticks.
+            shared_inputs: Inputs common to all slots (B, W (A + 1)), for A actions.
         """
         scores = self(slot_inputs, shared_inputs)
         channel = torch.arange(scores.shape[-1]).expand(len(scores), -1)

@@ -33,7 +33,7 @@ from an_control.learning.forward_model.networks import (
     ForwardModelSettings,
     NetworkTraining,
     PredictionTraining,
-    compute_usual_costs,
+    compute_usual_channel_costs,
 )
 from an_control.learning.runs.run_folder import EpisodeRecordings
 from an_control.learning.runs.run_loop import NO_FIGURES
@@ -59,8 +59,9 @@ class ForwardModelLearner:
         model: The policy.
         settings: The networks' sizes, and numbers of updates.
         seed: Seed of all random numbers of the run.
-        recorded: Episodes to learn from instead of those that the policy drives here. The
-            imputation network then has one stage, as no further episodes can be played.
+        recorded: Episodes to learn from; if it is empty, the policy plays episodes in `env`.
+            With recorded episodes the imputation network is trained once, otherwise twice: the
+            second time needs new episodes, in which the network of the first time is used.
     """
 
     unit = "step"
@@ -123,7 +124,7 @@ class ForwardModelLearner:
         }
 
     def _compute_episode_fingerprint(self) -> list[float]:
-        """Return three numbers by which a continued run notices that it was given other episodes.
+        """Return three numbers that tell a continued run whether it was given other episodes.
 
         They are the number of episodes, the number of ticks, and the sum of all readings and
         actions.
@@ -139,13 +140,13 @@ class ForwardModelLearner:
     def step(self) -> dict[str, Any]:
         """Make up to 1,000 updates of the network that is trained now, and return their metrics."""
         if self._training is None:
-            self._training = self._start_training()
+            self._training = self._record_episodes_and_make_training()
         training, self._minutes = self._training, self.settings.minutes
         figures = training.run_updates(CHUNK)
         if not figures:
             self._extra += 1
         if training.is_over:
-            self._add_trained_network(training)
+            self._add_trained_network_to_model(training)
             self._updates[self._stage] = training.done
             self._store_time_limit_if_cut_short(training.done < training.updates)
             self._stage, self._training = self._stage + 1, None
@@ -171,8 +172,8 @@ class ForwardModelLearner:
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint that `make_checkpoint` returned.
 
-        If the time limit had cut the run short and is higher now, training starts from the
-        beginning.
+        If the time limit ended recording or training too early and is higher now, the run starts
+        from the beginning instead.
         """
         self._minutes = state.get("minutes", self._minutes)  # older runs have none of these
         self._cut_at, self._extra = state.get("cut_at", 0.0), state.get("extra", 0)
@@ -196,7 +197,7 @@ class ForwardModelLearner:
             for number in range(recorded):
                 self._traces += self._recordings.read_episodes(number)
         if state["training"] is not None:
-            self._training = self._make_training_of_stage()
+            self._training = self._make_training_of_current_stage()
             self._training.restore(state["training"])
         self._rng.bit_generator.state = state["rng"]
         torch.set_rng_state(torch.tensor(state["torch"]))
@@ -218,9 +219,9 @@ class ForwardModelLearner:
         return replace(self._known, trained={**self._known.trained, "forward": forward})
 
     def _store_time_limit_if_cut_short(self, was_cut: bool) -> None:
-        """Store the time limit if it has cut recording or training short.
+        """Store the present time limit if it has ended recording or training too early.
 
-        A resumed run with a higher limit then starts again.
+        If the run is resumed with a higher limit than the stored one, it starts from the beginning.
 
         Args:
             was_cut: Whether fewer steps were recorded, or fewer updates made, than the settings ask
@@ -229,28 +230,30 @@ class ForwardModelLearner:
         if was_cut:
             self._cut_at = max(self._cut_at, self.settings.minutes)
 
-    def _start_training(self) -> NetworkTraining:
+    def _record_episodes_and_make_training(self) -> NetworkTraining:
         """Record the episodes that the next network needs, and return its training."""
         if self._stage == 0:
             explorer = Explorer(self._known, self.settings.noise, self._rng)
-            self._record_episodes(0, explorer, self.settings.steps)
+            self._record_and_add_episodes(0, explorer, self.settings.steps)
             torch.manual_seed(self.seed)
         elif self._stage > 1:
             if self._stage == 3:
                 how = self.settings.missing, self.settings.noise
                 steps = max(1, self.settings.steps // 2)
-                self._record_episodes(1, MissingChannelsDriver(self._known, *how, self._rng), steps)
+                self._record_and_add_episodes(
+                    1, MissingChannelsDriver(self._known, *how, self._rng), steps
+                )
             torch.manual_seed(self.seed)
-        return self._make_training_of_stage()
+        return self._make_training_of_current_stage()
 
-    def _make_training_of_stage(self) -> NetworkTraining:
-        """Return a new training for the current stage, with its share of the time limit."""
+    def _make_training_of_current_stage(self) -> NetworkTraining:
+        """Return a new training of the stage's network, with its share of the time limit."""
         training = self._stages[self._stage]()
         training.limit_s = self.settings.compute_time_limit_s(TIME["learn"][self._stage])
         return training
 
-    def _record_episodes(
-        self, recording: int, explorer: Explorer | MissingChannelsDriver, steps: int
+    def _record_and_add_episodes(
+        self, recording_number: int, explorer: Explorer | MissingChannelsDriver, min_steps: int
     ) -> None:
         """Record episodes and add them to the episodes to learn from.
 
@@ -258,19 +261,21 @@ class ForwardModelLearner:
         added. All added episodes are also written to the run's folder.
 
         Args:
-            recording: Number of the recording, 0 or 1, by which its file is found.
+            recording_number: Number of the recording, 0 or 1, by which its file is found.
             explorer: Chooses the actions.
-            steps: Minimum number of steps to record.
+            min_steps: Minimum number of steps to record.
         """
-        limit_s = self.settings.compute_time_limit_s(TIME["record"][recording])
+        limit_s = self.settings.compute_time_limit_s(TIME["record"][recording_number])
         how: tuple[Any, ...] = (self.settings.faults, limit_s)
-        if recording == 0 and self.settings.miswired_share:
+        if recording_number == 0 and self.settings.miswired_share:
             how += ((MiswiredDriver(self._known, self._rng), self.settings.miswired_share),)
         traces = self._recorded
         if self._env is not None:
-            traces = record_episodes(self._env, explorer, steps, self._rng, *how)
-            self._store_time_limit_if_cut_short(sum(len(trace.actions) for trace in traces) < steps)
-        self._recordings.write_episodes(recording, traces)
+            traces = record_episodes(self._env, explorer, min_steps, self._rng, *how)
+            self._store_time_limit_if_cut_short(
+                sum(len(trace.actions) for trace in traces) < min_steps
+            )
+        self._recordings.write_episodes(recording_number, traces)
         self._traces += traces
 
     def _make_prediction_training(self) -> NetworkTraining:
@@ -282,7 +287,10 @@ class ForwardModelLearner:
         return IdentityTraining(self._traces, self.settings, np.random.default_rng(self.seed))
 
     def _make_imputation_training(self) -> NetworkTraining:
-        """Return a new training of the imputation network; its second stage continues the first."""
+        """Return a new training of the imputation network.
+
+        In the second of its two stages, training continues with the weights of the first.
+        """
         rng, arrays = np.random.default_rng(self.seed), self._known.arrays
         return ImputationTraining(
             self._traces, self.settings, rng, arrays if self._stage == 3 else {}
@@ -294,10 +302,10 @@ class ForwardModelLearner:
         arrays = {n: a for n, a in known.arrays.items() if not n.startswith(NETWORKS)}
         return replace(known, arrays=arrays, forward=None)
 
-    def _add_trained_network(self, training: NetworkTraining) -> None:
+    def _add_trained_network_to_model(self, training: NetworkTraining) -> None:
         """Add the network of a finished training to the model.
 
-        The prediction network is kept aside and added together with the identity classifier.
+        The prediction network is not added at once, but together with the identity classifier.
         """
         settings, channels = self.settings, self._known.task.channels
         if isinstance(training, PredictionTraining):
@@ -311,7 +319,7 @@ class ForwardModelLearner:
             sizes = ForwardSizes(hidden, settings.identity, binary, settings.monitor, imputation=0)
             arrays["forward.usual"] = np.zeros(len(channels), np.float32)
             known = replace(own, arrays=arrays, forward=sizes)
-            arrays["forward.usual"] = compute_usual_costs(ForwardModel(known), self._traces)
+            arrays["forward.usual"] = compute_usual_channel_costs(ForwardModel(known), self._traces)
         else:
             assert self._known.forward is not None
             arrays = self._known.arrays | training.to_arrays()

@@ -19,7 +19,7 @@ from torch import nn
 
 from an_control.disturbance import Range
 from an_control.learning.forward_model.episodes import EpisodeTrace
-from an_control.learning.runs.run_folder import to_tensors
+from an_control.learning.runs.run_folder import convert_arrays_to_tensors
 from an_control.learning.training_disturbances import Fault
 from an_control.monitor.costs import Costs
 from an_control.monitor.forward_model import LEAST_CHANGE, ForwardModel
@@ -89,7 +89,7 @@ class ForwardModelSettings:
 class NetworkTraining(ABC):
     """Base class: training of one network by Adam, with a learning rate that falls along a cosine.
 
-    It ends after its updates, or after `limit_s` seconds of processor time.
+    It ends after `updates` updates, or after `limit_s` seconds of processor time.
 
     Args:
         network: The network to train.
@@ -128,7 +128,7 @@ class NetworkTraining(ABC):
         return {}
 
     def restore_batch_state(self, state: dict[str, Any]) -> None:
-        """Restore the batches' state that `get_batch_state` returned."""
+        """Make the next batches those that follow the state that `get_batch_state` returned."""
         return
 
     @property
@@ -137,7 +137,7 @@ class NetworkTraining(ABC):
         return self.done >= self.updates or self._cpu_s >= self.limit_s
 
     def run_updates(self, updates: int) -> dict[str, float]:
-        """Make some updates, or fewer if the training ends before.
+        """Make up to `updates` updates, fewer if the training ends, and return their metrics.
 
         Args:
             updates: Maximum number of updates to make now.
@@ -164,7 +164,7 @@ class NetworkTraining(ABC):
         return self.compute_metrics(losses) if losses else {}
 
     def make_checkpoint(self) -> dict[str, Any]:
-        """Return the state from which `restore` continues."""
+        """Return the state of the training, from which `restore` continues."""
         return {
             "done": self.done,
             "cpu_s": self._cpu_s,
@@ -176,8 +176,8 @@ class NetworkTraining(ABC):
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint that `make_checkpoint` returned."""
         self.done, self._cpu_s = state["done"], state["cpu_s"]
-        self.network.load_state_dict(to_tensors(state["network"]))
-        self._optimiser.load_state_dict(to_tensors(state["optimiser"]))
+        self.network.load_state_dict(convert_arrays_to_tensors(state["network"]))
+        self._optimiser.load_state_dict(convert_arrays_to_tensors(state["optimiser"]))
         self.restore_batch_state(state["further"])
 
 
@@ -230,8 +230,8 @@ CALM_STEPS = 4000
 class PredictionTraining(NetworkTraining):
     """Training of the prediction network, which predicts the next reading of each channel.
 
-    The network estimates the channel's change until the next tick and the scale of the error of
-    that estimate; for a binary channel, the log-odds that it will read 1.
+    The network estimates the channel's change until the next tick, and the scale of that estimate's
+    error. For a binary channel it estimates instead the log-odds that the channel will read 1.
 
     Args:
         traces: Episodes to learn from; the last ones are held out for a test.
@@ -241,7 +241,7 @@ class PredictionTraining(NetworkTraining):
     name = "predict"
 
     def __init__(self, traces: Sequence[EpisodeTrace], settings: ForwardModelSettings) -> None:
-        before, actions, after, episode = join_steps_of_traces(traces)
+        before, actions, after, episode = get_readings_actions_next_readings_and_episodes(traces)
         self._step = np.abs(after - before).mean(0) + LEAST_CHANGE
         self.binary = np.isin(before, (0.0, 1.0)).all(0) & (before.min(0) < before.max(0))
         """(N,) True for channels that read both 0 and 1 and nothing else."""
@@ -294,7 +294,7 @@ class _PredictionNetwork(nn.Module):
 
     Args:
         widths: Number of inputs, units of each hidden layer, and number of outputs.
-        binary: True for binary channels (N,).
+        binary: Whether each channel (N,) is binary.
     """
 
     def __init__(self, widths: list[int], binary: torch.Tensor) -> None:
@@ -303,7 +303,7 @@ class _PredictionNetwork(nn.Module):
         self._binary = binary
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return two numbers for each channel: (B, 2 N), first N changes, then N log-scales.
+        """Return a predicted change and a log-scale for each channel (B, 2 N), all changes first.
 
         The log-scale is the logarithm of the scale of the change's error. For a binary channel the
         first number is not a change but the log-odds of reading 1.
@@ -335,7 +335,9 @@ class _PredictionNetwork(nn.Module):
         return torch.where(self._binary, chance, smooth)
 
 
-def compute_usual_costs(forward: ForwardModel, traces: Sequence[EpisodeTrace]) -> np.ndarray:
+def compute_usual_channel_costs(
+    forward: ForwardModel, traces: Sequence[EpisodeTrace]
+) -> np.ndarray:
     """Return the mean cost (negative log-likelihood) of each channel in undisturbed steps, in nats.
 
     Args:
@@ -345,7 +347,9 @@ def compute_usual_costs(forward: ForwardModel, traces: Sequence[EpisodeTrace]) -
     Returns:
         The costs (N,).
     """
-    calm = join_steps_of_traces([trace for trace in traces if not trace.disturbed] or traces)
+    calm = get_readings_actions_next_readings_and_episodes(
+        [trace for trace in traces if not trace.disturbed] or traces
+    )
     before, actions, after = (part[-CALM_STEPS:] for part in calm[:3])
     costs, seen = np.zeros((before.shape[1],) * 2), forward.predict(before, actions)
     Costs(forward, MONITOR.costs).add_tick_costs(costs, after - before, seen.change, after, seen)
@@ -353,7 +357,7 @@ def compute_usual_costs(forward: ForwardModel, traces: Sequence[EpisodeTrace]) -
     return usual
 
 
-def join_steps_of_traces(
+def get_readings_actions_next_readings_and_episodes(
     traces: Sequence[EpisodeTrace],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Join the steps of all episodes into arrays of S steps.

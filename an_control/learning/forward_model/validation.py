@@ -105,7 +105,9 @@ def validate_monitor(
     false = sum(count_false_reassignments(monitor, alike, trace) for trace in traces)
     played = sum(len(trace.actions) for trace in traces)
     hours = played * (model.task.step_s or 1.0) / 3600.0
-    found = measure_identified_share(monitor, alike, record_disturbed_traces(NOMINAL), rng)
+    found = measure_share_of_identified_signals(
+        monitor, alike, record_disturbed_traces(NOMINAL), rng
+    )
     validation = MonitorValidation(*limits, played, round(false / hours, 1), round(found, 3))
     return replace(model, forward=replace(forward, validation=validation))
 
@@ -160,7 +162,7 @@ class _UnmonitoredDriver:
         return self.policy.step_array(readings, self.ids)
 
     def set_previous_action(self, action: np.ndarray) -> None:
-        """Make `action` (A,) the policy's previous action: it was sent instead of `act`'s."""
+        """Tell the policy that `action` (A,) was sent instead of the action that `act` returned."""
         self.policy.previous_action = action
 
 
@@ -177,40 +179,40 @@ def halve_sensor_rate(trace: EpisodeTrace, channels: slice) -> EpisodeTrace:
 
 
 def count_false_reassignments(
-    monitor: IdentityMonitor, alike: np.ndarray, trace: EpisodeTrace
+    monitor: IdentityMonitor, alike_channels: np.ndarray, trace: EpisodeTrace
 ) -> int:
     """Count how often the monitor wrongly reports a permutation in an episode without any.
 
     Args:
         monitor: The monitor to try.
-        alike: True for pairs of channels that cannot be distinguished (N, N); confusing them is no
-            error.
+        alike_channels: Matrix (N, N), True for pairs of channels that cannot be distinguished;
+            confusing these is no error.
         trace: The recorded episode, in which all signals stay in place.
     """
     moves, before = 0, None
-    for slots in _iterate_assignments(monitor, trace.readings, trace.actions):
+    for slots in _run_monitor_and_yield_assignments(monitor, trace.readings, trace.actions):
         if slots is not before:
-            moves += not alike[np.arange(len(slots)), slots].all()
+            moves += not alike_channels[np.arange(len(slots)), slots].all()
             before = slots
     return moves
 
 
-def measure_identified_share(
+def measure_share_of_identified_signals(
     monitor: IdentityMonitor,
-    alike: np.ndarray,
+    alike_channels: np.ndarray,
     traces: Sequence[EpisodeTrace],
     rng: np.random.Generator,
 ) -> float:
     """Permute signals of recorded episodes; return the share (0..1) that the monitor identifies.
 
     All signals are permuted every `MOVE_EVERY` ticks, or more often if all episodes are short. A
-    signal counts as identified if the monitor assigns it to the right channel when half of the
-    ticks until the next permutation have passed.
+    signal counts as identified if the monitor assigns it to the right channel halfway to the next
+    permutation.
 
     Args:
         monitor: The monitor to try.
-        alike: True for pairs of channels that cannot be distinguished (N, N); confusing them is no
-            error.
+        alike_channels: Matrix (N, N), True for pairs of channels that cannot be distinguished;
+            confusing these is no error.
         traces: Recorded episodes in which all signals stay in place.
         rng: Draws the permutations.
     """
@@ -225,16 +227,18 @@ def measure_identified_share(
         carried = np.repeat(orders, every, 0)[:steps]
         """(T, N) the channel whose signal each slot carries."""
         readings = np.take_along_axis(trace.readings, carried, 1)
-        for tick, slots in enumerate(_iterate_assignments(monitor, readings, trace.actions)):
+        for tick, slots in enumerate(
+            _run_monitor_and_yield_assignments(monitor, readings, trace.actions)
+        ):
             if tick > every and tick % every == every // 2:
                 before, now = carried[tick - every], carried[tick]
-                have_moved = ~alike[before, now][np.argsort(now)]  # by channel
+                have_moved = ~alike_channels[before, now][np.argsort(now)]  # by channel
                 moved += int(have_moved.sum())
-                found += int((have_moved & alike[np.arange(count), now[slots]]).sum())
+                found += int((have_moved & alike_channels[np.arange(count), now[slots]]).sum())
     return found / moved if moved else 0.0
 
 
-def _iterate_assignments(
+def _run_monitor_and_yield_assignments(
     monitor: IdentityMonitor, readings: np.ndarray, actions: np.ndarray
 ) -> Iterator[np.ndarray]:
     """Run the monitor over an episode and yield its assignment after each tick.
@@ -262,15 +266,15 @@ def measure_fit_limits(
     Args:
         model: A policy with a forward model.
         trained_traces: Episodes on the robot and with the disturbances of the training.
-        other_traces: Episodes on changed robots, for example with another mass. Only those that the
-            forward model still predicts well are used. With them the limit is measured that keeps
-            the monitor from reporting moved signals on such a robot.
+        other_traces: Episodes on changed robots, for example with another mass. Those that the
+            forward model still predicts well help to set one of the limits, so that the monitor
+            reports no moved signals on such robots.
     """
     forward = ForwardModel(model)
     costs, count = Costs(forward, MONITOR.costs), len(forward.channels)
     means = np.concatenate(
         [
-            _compute_running_means(_compute_excess_cost(forward, costs, one))
+            _compute_running_means(_compute_excess_cost_of_each_tick(forward, costs, one))
             for one in trained_traces
         ]
     )
@@ -284,14 +288,16 @@ def measure_fit_limits(
             if _does_model_explain_trace(forward, costs, one, max_excess)
         ),
     ]
-    gains = np.concatenate([_compute_reassignment_gains(forward, costs, one) for one in fitting])
-    min_gain = max(MONITOR.fit.min_gain, estimate_chance_gain_limit(gains))
+    gains = np.concatenate(
+        [_compute_gains_of_best_wrong_assignment(forward, costs, one) for one in fitting]
+    )
+    min_gain = max(MONITOR.fit.min_gain, estimate_gain_rarely_reached_by_chance(gains))
     slow = max(_find_largest_slow_sensor_count(forward, one) for one in trained_traces)
     return FitLimits(round(max_excess, 1), round(min_gain, 1), slow)
 
 
 def _find_largest_slow_sensor_count(forward: ForwardModel, trace: EpisodeTrace) -> int:
-    """Return the largest number of sensors that seemed slower than the control rate at a time.
+    """Return the largest number of sensors that at one time seemed slower than the control rate.
 
     Args:
         forward: The forward model.
@@ -306,11 +312,12 @@ def _find_largest_slow_sensor_count(forward: ForwardModel, trace: EpisodeTrace) 
     return most
 
 
-def estimate_chance_gain_limit(gains: np.ndarray) -> float:
-    """Estimate the gain in nats that a wrong assignment reaches by chance once in `1 / RARE` ticks.
+def estimate_gain_rarely_reached_by_chance(gains: np.ndarray) -> float:
+    """Estimate the gain that a wrong assignment reaches by chance only once in `1 / RARE` ticks.
 
-    A gain is the log-likelihood of the best wrong assignment of slots minus that of the right one.
-    The estimate extrapolates an exponential tail that is fitted to the largest gains.
+    A gain, in nats, is the log-likelihood of the readings under the best wrong assignment of slots
+    minus that under the right assignment. The estimate extrapolates an exponential tail that is
+    fitted to the largest gains.
 
     Args:
         gains: Gain at each tick (T,) of episodes in which no signal moved.
@@ -321,15 +328,17 @@ def estimate_chance_gain_limit(gains: np.ndarray) -> float:
     return threshold + mean * math.log(TAIL / RARE)
 
 
-def _compute_excess_cost(forward: ForwardModel, costs: Costs, trace: EpisodeTrace) -> np.ndarray:
-    """Return by how much the cost of each tick exceeds its usual value, (T,) in nats.
+def _compute_excess_cost_of_each_tick(
+    forward: ForwardModel, costs: Costs, trace: EpisodeTrace
+) -> np.ndarray:
+    """Return by how many nats the cost of each tick exceeds its usual value, as an array (T,).
 
     The cost is the negative log-likelihood of the tick's readings, if each slot carries its own
     channel's signal.
 
     Args:
         forward: The forward model.
-        costs: Computes its costs.
+        costs: Computes the costs of readings by the forward model.
         trace: The recorded episode.
     """
     readings, actions = trace.readings.astype(np.float32), trace.actions.astype(np.float32)
@@ -340,13 +349,13 @@ def _compute_excess_cost(forward: ForwardModel, costs: Costs, trace: EpisodeTrac
 
 
 def _compute_running_means(excess_costs: np.ndarray) -> np.ndarray:
-    """Return running means of the excess cost, over as many ticks as in the monitor's `RobotFit`.
+    """Return running means of the excess cost, over the monitor's number of ticks W.
 
     Args:
         excess_costs: Cost of each tick above its usual value (T,).
 
     Returns:
-        The means; those before the first full window are left out.
+        The means (T - W,), without those of the first W ticks; empty for a shorter episode.
     """
     means, mean, ticks = [], 0.0, MONITOR.fit.ticks
     for tick, nats in enumerate(excess_costs.tolist(), start=1):
@@ -362,20 +371,20 @@ def _does_model_explain_trace(
 
     Args:
         forward: The forward model.
-        costs: Computes its costs.
+        costs: Computes the costs of readings by the forward model.
         trace: The recorded episode.
         max_excess: Largest allowed median of the running means of the excess cost, in nats.
     """
-    means = _compute_running_means(_compute_excess_cost(forward, costs, trace))
+    means = _compute_running_means(_compute_excess_cost_of_each_tick(forward, costs, trace))
     return len(means) > 0 and float(np.median(means)) <= max_excess
 
 
-def _compute_reassignment_gains(
+def _compute_gains_of_best_wrong_assignment(
     forward: ForwardModel, costs: Costs, trace: EpisodeTrace
 ) -> np.ndarray:
-    """Return how much better, in nats, the best wrong assignment explains each tick.
+    """Return the log-likelihood gain of the best wrong assignment over the right one, per tick.
 
-    It is compared with the right assignment, in which each slot carries its own channel's signal.
+    In the right assignment each slot carries its own channel's signal.
 
     Args:
         forward: The forward model.

@@ -87,13 +87,13 @@ def make_evaluation_seeds(seed: int, episodes: int) -> list[EpisodeSeeds]:
     return [EpisodeSeeds(derive_episode_seed(seed, e), seed, e) for e in range(episodes)]
 
 
-def draw_training_seeds(rng: np.random.Generator, rollouts: int) -> list[EpisodeSeeds]:
+def draw_training_seeds(rng: np.random.Generator, episodes: int) -> list[EpisodeSeeds]:
     """Draw the seeds of the episodes that all candidates of a generation play.
 
     Playing the same episodes (common random numbers) makes the candidates comparable.
 
     Args:
         rng: Source of the seeds.
-        rollouts: Number of episodes.
+        episodes: Number of episodes.
     """
-    return [EpisodeSeeds(int(s), int(s), 0) for s in rng.integers(*TRAINING_SEEDS, rollouts)]
+    return [EpisodeSeeds(int(s), int(s), 0) for s in rng.integers(*TRAINING_SEEDS, episodes)]

@@ -80,7 +80,7 @@ class EpisodeDisturbance(typing.Protocol):
         """Return whether the message with this tick's readings arrived; False if it was lost."""
 
     def draw_robot_stop(self, step_s: float) -> RobotStop | None:
-        """Draw at which steps of the episode the safe command stops the robot; None for no stop.
+        """Draw when in the episode the safe command stops the robot, and return it; None for never.
 
         This is called once, before the first tick.
 
@@ -111,9 +111,9 @@ class Tick(NamedTuple):
         ids: Ids of the n input slots at which the disturbed readings arrive; () without a
             disturbance.
         moved: Whether signals were permuted among the input slots since the last tick.
-        arrived: Whether `values` come from a new message. False if this tick's message was lost or
-            has no reading; then the last action is sent again, and the policy does not step unless
-            it was trained to step on old readings.
+        arrived: Whether `values` come from a new message; False if this tick's message was lost or
+            has no reading. If it is False, the last action is sent again, and the policy does not
+            step unless it was trained to step on old readings.
     """
 
     observation: np.ndarray
@@ -169,7 +169,7 @@ class LiveEpisode:
         self.fell = False
         """Whether the environment ended the episode (terminated)."""
         self.done = False
-        self._check_readings_arrive(ended=False)
+        self._check_readings_arrive(episode_has_ended=False)
 
     def __iter__(self) -> Iterator[Tick]:
         disturbance, channels, rewards = self._disturbance, self._channels, self.rewards
@@ -217,11 +217,11 @@ class LiveEpisode:
             stop.update_walked_distance(step + 1, self.info.get("distance_m"))
         return reward
 
-    def _check_readings_arrive(self, ended: bool) -> None:
+    def _check_readings_arrive(self, episode_has_ended: bool) -> None:
         """Check that the environment still gives readings.
 
         Args:
-            ended: Whether the episode has ended.
+            episode_has_ended: Whether the episode has ended.
 
         Raises:
             BrokenEnvironmentError: Too many successive steps, or the whole episode, had no reading.
@@ -230,7 +230,7 @@ class LiveEpisode:
             self._blind = 0
             return
         self._blind += 1
-        if self._blind > MAX_BLIND or (ended and self._blind > len(self.rewards)):
+        if self._blind > MAX_BLIND or (episode_has_ended and self._blind > len(self.rewards)):
             raise self._make_error(
                 f"gave no finite reading, nor did the {self._blind - 1} steps before"
             )

@@ -31,12 +31,13 @@ class EvaluationProtocol:
     Attributes:
         disturbance: Disturbance of readings, commands and robot.
         memory: What happens to the state of the sensory neurons (one network per channel) when
-            signals are permuted. "kept": it stays with its channel's id if the permutation is
-            announced, and in its input slot if not. "reset": it is cleared at each permutation, and
-            the new order stays unknown. "zeroed": it is cleared at every step.
+            signals are permuted. "kept": a neuron's state stays with its channel's id if the
+            permutation is announced, otherwise in its input slot. "reset": all states are cleared
+            at each permutation, and the new order stays unknown. "zeroed": all states are cleared
+            at every step.
         until: Step after which signals are not permuted any more; None for never.
         monitor: Setting of the identity monitor, which detects permuted signals; None for the
-            model's.
+            setting in the model file.
         without: Part of the policy that is removed for the evaluation; None for none.
         background: Name of the background of a camera's image, if the environment has several.
     """
@@ -84,10 +85,10 @@ class EvaluationProtocol:
         shuffle, words = parse_shuffle_and_other_words(text)
         protocol = cls(DisturbanceSettings(shuffle))
         for word in words:
-            protocol = protocol._copy_with_word(word)
+            protocol = protocol._copy_with_option(word)
         return protocol
 
-    def _copy_with_word(self, word: str) -> EvaluationProtocol:
+    def _copy_with_option(self, word: str) -> EvaluationProtocol:
         """Return a copy in which one option is set by a word such as `monitor=off`.
 
         Raises:

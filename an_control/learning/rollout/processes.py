@@ -202,35 +202,35 @@ def split_into_tasks(
     return tasks
 
 
-def count_episodes_per_task(models: int, episodes: int, workers: int) -> int:
+def count_episodes_per_task(model_count: int, episode_count: int, workers: int) -> int:
     """Return how many episodes of a candidate make one task.
 
     The number is chosen for four tasks per worker, so that no worker waits long for another.
 
     Args:
-        models: Number of candidates.
-        episodes: Number of episodes of each candidate.
+        model_count: Number of candidates.
+        episode_count: Number of episodes of each candidate.
         workers: Number of workers.
     """
-    shares = max(1, min(episodes, -(-4 * workers // models)))
-    return -(-episodes // shares)
+    shares = max(1, min(episode_count, -(-4 * workers // model_count)))
+    return -(-episode_count // shares)
 
 
 def join_outcomes(
-    parts: Sequence[tuple[RolloutTask, WorkerResult]], models: int, episodes: int
+    parts: Sequence[tuple[RolloutTask, WorkerResult]], model_count: int, episode_count: int
 ) -> Outcomes:
     """Join the results of all tasks of a generation into arrays.
 
     Args:
         parts: The tasks and their results, in any order.
-        models: Number P of candidates.
-        episodes: Number R of episodes of each candidate.
+        model_count: Number P of candidates.
+        episode_count: Number R of episodes of each candidate.
 
     Returns:
         The returns and steps (P, R); NaN and 0 where no task played the episode.
     """
-    returns = np.full((models, episodes), np.nan)
-    steps, failure = np.zeros((models, episodes), np.int64), None
+    returns = np.full((model_count, episode_count), np.nan)
+    steps, failure = np.zeros((model_count, episode_count), np.int64), None
     for task, played in parts:
         span = slice(task.begin, task.begin + len(played.returns))
         returns[task.row, span], steps[task.row, span] = played.returns, played.steps

@@ -17,7 +17,7 @@ from an_control.policy import Model, write_model
 
 
 def select_finite_returns(returns: np.ndarray) -> np.ndarray:
-    """Return the K finite returns (K,), which leaves out failed episodes."""
+    """Return the finite returns as a flat array (K,); failed episodes are left out."""
     known = np.isfinite(returns)
     return returns.ravel() if known.all() else returns[known]
 
@@ -34,12 +34,12 @@ def compute_standard_error(returns: np.ndarray) -> float:
     return float(known.std() / np.sqrt(known.size)) if known.size else 0.0
 
 
-def count_failures(returns: np.ndarray) -> int:
+def count_failed_episodes(returns: np.ndarray) -> int:
     """Return the number of failed episodes, whose return is not finite."""
     return returns.size - select_finite_returns(returns).size
 
 
-def drop_episodes_failed_for_all(returns: np.ndarray) -> np.ndarray:
+def drop_episodes_that_all_candidates_failed(returns: np.ndarray) -> np.ndarray:
     """Return the returns without those episodes that failed for all candidates.
 
     If all episodes failed for all candidates, the returns are unchanged.
@@ -77,7 +77,7 @@ def summarise_returns(returns: np.ndarray, success: float | None) -> dict[str, A
     """
     some = select_finite_returns(returns)
     known: dict[str, Any] = {"episodes": len(returns), "mean": None, "sd": None, "deciles": []}
-    if failed := count_failures(returns):
+    if failed := count_failed_episodes(returns):
         known["failed"] = failed
     if some.size:
         digits = 1 if np.abs(some).max() >= 10.0 else 3
@@ -95,7 +95,7 @@ def write_model_and_card(
     title: str,
     evaluations: Sequence[Mapping[str, Any]],
     command: str,
-    scores: str = "",
+    further_table: str = "",
 ) -> None:
     """Write a model and its card, `model.safetensors` and `model.md`, into the run's folder.
 
@@ -106,7 +106,7 @@ def write_model_and_card(
         evaluations: Results of `summarise_returns`, each with its "protocol" (the disturbances of
             the evaluation, as text).
         command: The command line that made the model.
-        scores: A further table in Markdown; "" for none.
+        further_table: A further table in Markdown; "" for none.
     """
     write_model(folder.path / "model.safetensors", model)
     trained = {key: value for key, value in model.trained.items() if key != "evaluations"}
@@ -132,8 +132,8 @@ def write_model_and_card(
             f"| {row['protocol']} | {row['episodes']}{failed} | {row['mean']} | {row['sd']} |"
             f" {row.get('success_share', '')} | {deciles} |"
         )
-    if scores:
-        lines += ["", scores]
+    if further_table:
+        lines += ["", further_table]
     folder.write_file("model.md", "\n".join(lines) + "\n")
 
 

@@ -122,7 +122,7 @@ def _replace_references_by_arrays(value: Any, arrays: dict[str, np.ndarray]) -> 
     }
 
 
-def to_tensors(value: Any) -> Any:
+def convert_arrays_to_tensors(value: Any) -> Any:
     """Return a copy of a nested state in which torch tensors replace arrays.
 
     The method `load_state_dict` of torch takes such a state.
@@ -132,8 +132,10 @@ def to_tensors(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return torch.tensor(value)
     if isinstance(value, dict):
-        return {key: to_tensors(entry) for key, entry in value.items()}
-    return [to_tensors(entry) for entry in value] if isinstance(value, list) else value
+        return {key: convert_arrays_to_tensors(entry) for key, entry in value.items()}
+    return (
+        [convert_arrays_to_tensors(entry) for entry in value] if isinstance(value, list) else value
+    )
 
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -208,7 +210,7 @@ class RunFolder:
         """Lock the folder against other processes while the block of the `with` statement runs.
 
         The folder is created if needed. While it is locked, text that environments print is written
-        to a file in it.
+        to a file in the folder.
 
         Raises:
             RunError: Another process works in the folder, or it cannot be created.
@@ -225,7 +227,7 @@ class RunFolder:
             stack.enter_context(OUTPUT.save_to_folder(self.path))
             yield
 
-    def write_settings(self, metrics: Sequence[Mapping[str, Any]]) -> None:
+    def write_settings_and_metrics(self, metrics: Sequence[Mapping[str, Any]]) -> None:
         """Write the files `config.json`, with the run's settings, and `metrics.jsonl`.
 
         Args:
@@ -303,15 +305,15 @@ class RunFolder:
             raise RunError(f"{path}: {error.strerror}") from error
 
     def _describe_changed_settings(self) -> str:
-        """Return a text that lists the differences from the settings of the run in the folder."""
+        """Return a text that says how the given settings differ from those in `config.json`."""
         there, asked = (
             dict(_flatten_settings(remove_changeable_settings(one)))
             for one in (self._known or {}, self._config)
         )
         names = [name for name in there | asked if there.get(name, NONE) != asked.get(name, NONE)]
         said = [
-            f"{name} is {_shorten_value(there.get(name, NONE))},"
-            f" not {_shorten_value(asked.get(name, NONE))}"
+            f"{name} is {_shorten_setting_value(there.get(name, NONE))},"
+            f" not {_shorten_setting_value(asked.get(name, NONE))}"
             for name in names[:MOST_DIFFERENCES]
         ]
         more = len(names) - len(said)
@@ -356,7 +358,7 @@ def _flatten_settings(part: Any, name: str = "") -> Iterator[tuple[str, str]]:
         yield from _flatten_settings(value, f"{name}.{key}" if name else key)
 
 
-def _shorten_value(text: str) -> str:
+def _shorten_setting_value(text: str) -> str:
     """Return a setting's text for a message, shortened in the middle if it is too long."""
     half = LONGEST_VALUE // 2
     return text if len(text) <= LONGEST_VALUE else f"{text[:half]} ... {text[-half:]}"

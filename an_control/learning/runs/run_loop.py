@@ -54,8 +54,8 @@ class Learner(Protocol):
     def step(self) -> dict[str, Any]:
         """Make one step and return its metrics, by name.
 
-        If the metrics include "validation", the run's model file becomes the model of the step with
-        the largest validation.
+        If the metrics include "validation", a score, the run's model file holds the model of the
+        step with the highest score so far.
         """
 
     def make_checkpoint(self) -> dict[str, Any]:
@@ -159,13 +159,13 @@ class RunLoop:
         saved, more = time.monotonic(), True
         try:
             while more and not self.is_finished and (stop_after is None or self.done < stop_after):
-                line = self._run_step()
+                line = self._run_step_and_get_metrics()
                 if board is None:
-                    self.folder.write_settings(self.metrics)
+                    self.folder.write_settings_and_metrics(self.metrics)
                     board = MetricsBoard(self.folder, self.done - 1)
                 else:
                     self.folder.append_metrics(line)
-                kept = self._write_model_if_best(line)
+                kept = self._write_model_and_tell_if_best(line)
                 board.add_metrics(line, self.learner.unit)
                 if kept or time.monotonic() - saved >= self.save_every_s:
                     self._save_checkpoint()
@@ -194,13 +194,13 @@ class RunLoop:
         """
         stopped = False
 
-        def report_progress(line: dict[str, Any]) -> bool:
+        def report_step_and_should_continue(line: dict[str, Any]) -> bool:
             nonlocal stopped
             stopped = progress(self._make_progress_report("step", line)) is False
             return not stopped
 
         progress(self._make_progress_report("begin"))
-        self.run(report_progress)
+        self.run(report_step_and_should_continue)
         progress(self._make_progress_report("end"))
         if stopped and not self.is_finished:
             raise RunStoppedError(self.folder.path)
@@ -237,7 +237,7 @@ class RunLoop:
         }
         return self.learner.make_model(run)
 
-    def _run_step(self) -> dict[str, Any]:
+    def _run_step_and_get_metrics(self) -> dict[str, Any]:
         """Make one step of the learner and return its metrics, with the run's duration so far."""
         wall, cpu = time.perf_counter(), time.process_time()
         figures = self.learner.step()
@@ -249,14 +249,14 @@ class RunLoop:
         self.metrics.append(line)
         return line
 
-    def _write_model_if_best(self, metrics: Mapping[str, Any]) -> bool:
-        """Write the model file if the validation of this step is the best so far.
+    def _write_model_and_tell_if_best(self, metrics: Mapping[str, Any]) -> bool:
+        """Write the model file if the score "validation" of this step is the best so far.
 
         Args:
             metrics: Metrics of the step, by name.
 
         Returns:
-            Whether it is the best so far.
+            Whether the score is the best so far, so that the file was written.
         """
         best = "validation" in metrics and bool(metrics["validation"] >= self._best)
         if best:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from an_control.learning.runs.run_folder import RunError, to_tensors
+from an_control.learning.runs.run_folder import RunError, convert_arrays_to_tensors
 from an_control.learning.teacher.settings import TeacherSettings
 from an_control.learning.teacher.teachers import Layers, Output, Teacher
 from an_control.learning.teacher.training_episodes import TrainingEpisodes
@@ -404,7 +404,7 @@ class LibraryAlgorithm:
                 checkpoint says.
         """
         algorithm, vectorised = self._algorithm, self._vectorised
-        algorithm.set_parameters(to_tensors(state["parameters"]), exact_match=True)
+        algorithm.set_parameters(convert_arrays_to_tensors(state["parameters"]), exact_match=True)
         for name, value in {**state["counters"], **state["last"]}.items():
             setattr(algorithm, name, value)
         vectorised.returns = state["returns"]

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import gymnasium
 
 from an_control.learning.teacher.teachers import Output, Teacher
-from an_control.learning.training_disturbances import Fault, check_probabilities
+from an_control.learning.training_disturbances import Fault, check_sum_of_probabilities
 from an_control_sim.gym.environments import count_action_numbers_by_choice
 
 Algorithm = Literal["ppo", "sac", "td3", "tqc"]
@@ -64,7 +64,7 @@ class TeacherSettings:
     """
 
     def __post_init__(self) -> None:
-        check_probabilities(self.faults)
+        check_sum_of_probabilities(self.faults)
 
 
 START_NOISE: dict[Output, float] = {"clip": 0.3, "tanh": 0.1}

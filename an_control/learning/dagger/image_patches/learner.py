@@ -21,7 +21,7 @@ from an_control.learning.dagger.image_patches.settings import PatchDaggerSetting
 from an_control.learning.dagger.image_patches.student import VisionStudent
 from an_control.learning.es.search import VALIDATION_SEED
 from an_control.learning.evaluation.evaluate import play_episodes
-from an_control.learning.runs.run_folder import EpisodeRecordings, to_tensors
+from an_control.learning.runs.run_folder import EpisodeRecordings, convert_arrays_to_tensors
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.teachers import hash_model, select_run_hashes
 from an_control.load import make_policy
@@ -214,7 +214,7 @@ class PatchDagger:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint of `make_checkpoint` and the episodes in the run's folder."""
-        tensors = to_tensors(state)
+        tensors = convert_arrays_to_tensors(state)
         self._student.load_state_dict(tensors["student"])
         self._driver.load_state_dict(tensors["driver"])
         self._optimiser.load_state_dict(tensors["optimiser"])

@@ -9,7 +9,7 @@ import numpy as np
 from an_control.disturbance import DisturbanceSettings
 from an_control.learning.training_disturbances import (
     PatchDisturbance,
-    check_probabilities,
+    check_sum_of_probabilities,
     draw_merged_disturbances,
     draw_one_disturbance,
 )
@@ -84,7 +84,7 @@ class PatchDaggerSettings:
     """Episodes of a validation."""
 
     def __post_init__(self) -> None:
-        check_probabilities(self.faults)
+        check_sum_of_probabilities(self.faults)
 
     @property
     def acts_on_repeated_frames(self) -> bool:

@@ -63,7 +63,7 @@ def _draw_cartpole_state(seed: int) -> np.ndarray:
 
 
 @compiled_observe
-def _observe_cartpole(state, observation):
+def _write_cartpole_observation(state, observation):
     """Copy the states (4, B) to `observation` (4, B): CartPole's observations are its states."""
     for b in range(state.shape[1]):
         for i in range(4):
@@ -106,7 +106,7 @@ def _draw_pendulum_state(seed: int) -> np.ndarray:
 
 
 @compiled_observe
-def _observe_pendulum(state, observation):
+def _write_pendulum_observation(state, observation):
     """Write the cosine and sine of the angle, and the rate, to `observation` (3, B).
 
     Args:
@@ -153,7 +153,7 @@ def _draw_acrobot_state(seed: int) -> np.ndarray:
 
 
 @compiled_observe
-def _observe_acrobot(state, observation):
+def _write_acrobot_observation(state, observation):
     """Write the cosine and sine of both angles, and both rates, to `observation` (6, B).
 
     Args:
@@ -241,13 +241,13 @@ def _advance_acrobot(state, action, reward, ended):
 
 PHYSICS = {
     "CartPole-v1": ClassicControlBatch(
-        _draw_cartpole_state, _observe_cartpole, _advance_cartpole, 4, 500
+        _draw_cartpole_state, _write_cartpole_observation, _advance_cartpole, 4, 500
     ),
     "Pendulum-v1": ClassicControlBatch(
-        _draw_pendulum_state, _observe_pendulum, _advance_pendulum, 2, 200
+        _draw_pendulum_state, _write_pendulum_observation, _advance_pendulum, 2, 200
     ),
     "Acrobot-v1": ClassicControlBatch(
-        _draw_acrobot_state, _observe_acrobot, _advance_acrobot, 4, 500
+        _draw_acrobot_state, _write_acrobot_observation, _advance_acrobot, 4, 500
     ),
 }
 """Physics by gymnasium id."""

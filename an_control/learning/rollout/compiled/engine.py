@@ -104,19 +104,19 @@ class FusedEngine:
                 )
         returns = np.zeros((len(models), len(starts)))
         steps = np.zeros(returns.shape, np.int64)
-        teams = _stack_weights_by_sizes(models)
+        teams = _group_model_indices_and_stacked_weights(models)
         for begin in range(0, len(starts), CHUNK):
             part = starts[begin : begin + CHUNK]
             states, conditions = (
                 self.make_initial_states(part),
-                self.draw_conditions(part, disturbance),
+                self.draw_disturbances_of_episodes(part, disturbance),
             )
             if hints is not None:
                 here = slice(begin, begin + len(part))
                 conditions = conditions._replace(hinted=hints.hinted[here])
             tasks = []
             for rows, team in teams:
-                for candidates, episodes in self._split_into_calls(len(rows), len(part)):
+                for candidates, episodes in self._split_rollouts_into_calls(len(rows), len(part)):
                     columns = np.arange(begin, begin + len(part))[episodes]
                     where = np.ix_(rows[candidates], columns)
                     codes = NO_HINTS if hints is None else hints.codes[rows[candidates]]
@@ -126,24 +126,26 @@ class FusedEngine:
                         states[episodes],
                         _select_episodes(conditions, episodes),
                     )
-                    tasks.append((where, self._pool.submit(self._play_in_one_call, *what)))
+                    tasks.append(
+                        (where, self._pool.submit(self._play_and_get_returns_and_steps, *what))
+                    )
             for where, task in tasks:
                 returns[where], steps[where] = task.result()
         failed = bool(np.isnan(returns).any())
         return Outcomes(returns, steps, "a reward or reading was not finite" if failed else None)
 
     def make_initial_states(self, starts: Sequence[EpisodeSeeds]) -> np.ndarray:
-        """Return the states (R, S) of the simulated physics at the start of R episodes.
+        """Return the state of the simulated physics, S numbers, at the start of R episodes (R, S).
 
         Args:
             starts: Seeds of each episode, of which only the environment's seed is used.
         """
         return np.array([self.batch.start(start.environment) for start in starts])
 
-    def draw_conditions(
+    def draw_disturbances_of_episodes(
         self, starts: Sequence[EpisodeSeeds], disturbance: DisturbanceSettings
     ) -> RolloutConditions:
-        """Draw the disturbance of each episode, and return it as arrays for the compiled code.
+        """Draw the disturbance of each episode at random, and return it as arrays.
 
         Args:
             starts: Seeds of each episode.
@@ -188,24 +190,27 @@ class FusedEngine:
             make_undisturbed_conditions().hinted,
         )
 
-    def _split_into_calls(self, models: int, episodes: int) -> list[tuple[slice, slice]]:
+    def _split_rollouts_into_calls(
+        self, model_count: int, episode_count: int
+    ) -> list[tuple[slice, slice]]:
         """Split rollouts into enough calls of the compiled code to keep all threads busy.
 
         Args:
-            models: Number of candidates.
-            episodes: Number of episodes of each candidate.
+            model_count: Number of candidates.
+            episode_count: Number of episodes of each candidate.
 
         Returns:
             A pair for each call: the slice of the candidates, and the slice of the episodes.
         """
         calls = SHARES * self._pool._max_workers
-        if models >= calls:
-            return [(some, slice(None)) for some in _split_evenly(models, calls)]
+        if model_count >= calls:
+            return [(some, slice(None)) for some in _split_evenly(model_count, calls)]
         return [
-            (slice(None), few) for few in _split_evenly(episodes, min(calls, -(-episodes // BATCH)))
+            (slice(None), few)
+            for few in _split_evenly(episode_count, min(calls, -(-episode_count // BATCH)))
         ]
 
-    def _play_in_one_call(
+    def _play_and_get_returns_and_steps(
         self,
         candidates: PackedWeights,
         hints: np.ndarray,
@@ -216,8 +221,8 @@ class FusedEngine:
 
         Args:
             candidates: Weights of the P candidates.
-            hints: Vectors (P, N, 4d) of `IdentityHints`, or an empty array.
-            states: Initial states (R, S) of the physics.
+            hints: The field `codes` of `IdentityHints`, or an empty array for no hints.
+            states: Initial states (R, S) of the physics, S numbers each.
             conditions: Disturbance of each episode.
 
         Returns:
@@ -268,7 +273,9 @@ def stack_weights(models: Sequence[Model]) -> PackedWeights:
     return PackedWeights(none, none, head, widths, form)
 
 
-def _stack_weights_by_sizes(models: Sequence[Model]) -> list[tuple[np.ndarray, PackedWeights]]:
+def _group_model_indices_and_stacked_weights(
+    models: Sequence[Model],
+) -> list[tuple[np.ndarray, PackedWeights]]:
     """Group models of the same kind and sizes, and stack the weights of each group.
 
     Returns:

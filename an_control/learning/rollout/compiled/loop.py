@@ -48,7 +48,7 @@ class RolloutConditions(NamedTuple):
         every: Number of steps in a block; 0 if an episode is one block.
         noise: Readings of extra channels that carry only noise (E, steps, channels) float32.
         present: 0 for a missing signal, else 1 (E, N) float64.
-        copied: Index of the signal that each extra channel repeats (E, C) int64.
+        copied: Index of the signal that each of C extra channels repeats (E, C) int64.
         hinted: 1 if a signal's neuron gets its vector of `IdentityHints`, else 0 (E, N) float32.
     """
 
@@ -116,12 +116,13 @@ def run_rollouts(
 ):
     """Play every candidate's episodes to their ends, or for `limit` steps.
 
-    The policies have d LSTM units, and B episodes are played at once.
+    The policies have d LSTM units, and B of the E episodes are played at once. The state of the
+    physics is S numbers.
 
     Args:
         candidates: `PackedWeights` of P candidates.
-        hints: Vectors of `IdentityHints` that are added to the gates of each channel's neuron (P,
-            N, 4d) float32.
+        hints: The field `codes` of `IdentityHints`: vectors (P, N, 4d) float32 that are added to
+            the gates of each channel's neuron; an empty array for none.
         observe: Compiled function (state (S, B), readings (N, B)) that writes the readings.
         advance: Compiled function (state, action, reward, ended) that advances the physics by a
             step.

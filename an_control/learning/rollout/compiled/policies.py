@@ -30,33 +30,39 @@ MASS = np.float64(ROUND_MASS)
 
 
 @njit(error_model="numpy", nogil=True)
-def copy_candidate_weights(candidates, candidate, column, rows, bias, weights, head):
+def copy_candidate_weights(
+    candidates, candidate_index, column, gate_weights, score_biases, score_weights, head_weights
+):
     """Copy a candidate policy's weights into a column of the batch.
 
-    There are d LSTM units, K units of a neuron (padded), M queries and B episodes (columns).
+    There are d LSTM units, padded to K, M queries and B columns, each of which is one episode.
 
     Args:
         candidates: `PackedWeights` of all candidates.
-        candidate: Index of the candidate.
+        candidate_index: Index of the candidate.
         column: Index of the column.
-        rows: Output: weights of the LSTMs' gates (., 4d, B).
-        bias: Output: biases of the attention scores (M, B).
-        weights: Output: weights of the attention scores (K, M, B).
-        head: Output: weights of the head (., B).
+        gate_weights: Output: weights and biases of the LSTMs' gates, with the R rows of
+            `PackedWeights.gate_rows` (R, 4d, B).
+        score_biases: Output: biases of the attention scores (M, B).
+        score_weights: Output: weights of the attention scores (K, M, B).
+        head_weights: Output: all H weights and biases of the head, in the order of
+            `PackedWeights.head` (H, B).
     """
-    for k in range(rows.shape[0]):
-        for g in range(rows.shape[1]):
-            rows[k, g, column] = candidates.gate_rows[candidate, k, g]
-    for q in range(bias.shape[0]):
-        bias[q, column] = candidates.score_rows[candidate, 0, q]
+    for k in range(gate_weights.shape[0]):
+        for g in range(gate_weights.shape[1]):
+            gate_weights[k, g, column] = candidates.gate_rows[candidate_index, k, g]
+    for q in range(score_biases.shape[0]):
+        score_biases[q, column] = candidates.score_rows[candidate_index, 0, q]
         for k in range(candidates.score_rows.shape[1] - 1):
-            weights[k, q, column] = candidates.score_rows[candidate, 1 + k, q]
-    for i in range(head.shape[0]):
-        head[i, column] = candidates.head[candidate, i]
+            score_weights[k, q, column] = candidates.score_rows[candidate_index, 1 + k, q]
+    for i in range(head_weights.shape[0]):
+        head_weights[i, column] = candidates.head[candidate_index, i]
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def compute_common_gates_and_input_weights(options, rows, action, common, input_weights):
+def compute_common_gates_and_input_weights(
+    options, gate_weights, previous_action, common_gates, input_weights
+):
     """Compute the part of the gates, and the input weights, that all LSTMs share in a step.
 
     Every channel has an LSTM with the same weights. Both results depend on the previous action, but
@@ -65,77 +71,82 @@ def compute_common_gates_and_input_weights(options, rows, action, common, input_
 
     Args:
         options: Options of the policy, a `KernelOptions`.
-        rows: Weights of the gates (., 4d, B), in the order of `PackedWeights`.
-        action: Previous actions (A, B).
-        common: Output: the part of the gates that all channels share (4d, B).
+        gate_weights: Weights and biases of the gates, with the R rows of
+            `PackedWeights.gate_rows` (R, 4d, B).
+        previous_action: Previous actions (A, B).
+        common_gates: Output: the part of the gates that all channels share (4d, B).
         input_weights: Output: weights in the gates of the F inputs (F, 4d, B), which an LSTM gets
             from its channel's readings.
     """
-    inputs, actions, gates = options.inputs, action.shape[0], common.shape[0]
+    inputs, actions, gates = options.inputs, previous_action.shape[0], common_gates.shape[0]
     for g in range(gates):
         for b in range(BATCH):
-            common[g, b] = rows[0, g, b]
+            common_gates[g, b] = gate_weights[0, g, b]
         for a in range(actions):
             for b in range(BATCH):
-                common[g, b] += rows[1 + inputs + a, g, b] * action[a, b]
+                common_gates[g, b] += gate_weights[1 + inputs + a, g, b] * previous_action[a, b]
     for f in range(inputs):
         for g in range(gates):
             for b in range(BATCH):
-                input_weights[f, g, b] = rows[1 + f, g, b]
+                input_weights[f, g, b] = gate_weights[1 + f, g, b]
         if options.products:
             for a in range(actions):
                 row = 1 + inputs + actions + options.recurrent + f * actions + a
                 for g in range(gates):
                     for b in range(BATCH):
-                        input_weights[f, g, b] += rows[row, g, b] * action[a, b]
+                        input_weights[f, g, b] += gate_weights[row, g, b] * previous_action[a, b]
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def add_matrix_products(out, rows, x):
-    """Add ``rows[:, :, b].T @ x[i, :, b]`` to ``out[i, :, b]`` for each input slot i and episode b.
+def add_matrix_products(out, matrices, vectors):
+    """Add ``matrices[:, :, b].T @ vectors[i, :, b]`` to ``out[i, :, b]`` for each i and b.
+
+    There are N input slots (i) and B episodes (b). K is a multiple of 8; matrices and vectors are
+    padded with zeros, which do not change the result.
 
     Args:
-        out: Array to add to (N, W, B).
-        rows: A matrix for each episode (K, W, B).
-        x: Vectors (N, K, B). K is a multiple of 8; rows and x are padded with zeros, which do not
-            change the result.
+        out: Sums (N, W, B), vectors of length W, to which the products are added.
+        matrices: One matrix (K, W) for each episode (K, W, B).
+        vectors: One vector of length K for each slot and episode (N, K, B).
     """
     channels, width, _ = out.shape
-    for k in range(0, rows.shape[0], 8):
+    for k in range(0, matrices.shape[0], 8):
         for j in range(width):
             for i in range(channels):
                 for b in range(BATCH):
-                    total = out[i, j, b] + rows[k, j, b] * x[i, k, b]
-                    total = total + rows[k + 1, j, b] * x[i, k + 1, b]
-                    total = total + rows[k + 2, j, b] * x[i, k + 2, b]
-                    total = total + rows[k + 3, j, b] * x[i, k + 3, b]
-                    total = total + rows[k + 4, j, b] * x[i, k + 4, b]
-                    total = total + rows[k + 5, j, b] * x[i, k + 5, b]
-                    total = total + rows[k + 6, j, b] * x[i, k + 6, b]
-                    out[i, j, b] = total + rows[k + 7, j, b] * x[i, k + 7, b]
+                    total = out[i, j, b] + matrices[k, j, b] * vectors[i, k, b]
+                    total = total + matrices[k + 1, j, b] * vectors[i, k + 1, b]
+                    total = total + matrices[k + 2, j, b] * vectors[i, k + 2, b]
+                    total = total + matrices[k + 3, j, b] * vectors[i, k + 3, b]
+                    total = total + matrices[k + 4, j, b] * vectors[i, k + 4, b]
+                    total = total + matrices[k + 5, j, b] * vectors[i, k + 5, b]
+                    total = total + matrices[k + 6, j, b] * vectors[i, k + 6, b]
+                    out[i, j, b] = total + matrices[k + 7, j, b] * vectors[i, k + 7, b]
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def compute_gates_without_recurrence(readings, last_readings, z, common, input_weights):
+def compute_gates_without_recurrence(
+    readings, last_readings, gate_sums, common_gates, input_weights
+):
     """Compute the sums that enter the LSTMs' gates, without the recurrent part.
 
     The sums come from readings, actions and biases; the LSTMs' previous outputs are added later.
     There are N input slots, each with an LSTM of d units, and B episodes. A neuron has F inputs:
-    the reading alone (1), or the reading and its change (2).
+    the reading alone (F = 1), or the reading and its change (F = 2).
 
     Args:
         readings: (N, B) the readings of the input slots.
         last_readings: (N, B) the readings of the step before, NaN for none; overwritten with
             `readings` if F is 2.
-        z: (N, 4d, B) overwritten with the sums.
-        common: (4d, B) the part of the sums that all channels share, from actions and biases.
+        gate_sums: (N, 4d, B) overwritten with the sums.
+        common_gates: (4d, B) the part of the sums that all channels share, from actions and biases.
         input_weights: (F, 4d, B) the weights of the inputs.
     """
-    channels, gates, _ = z.shape
+    channels, gates, _ = gate_sums.shape
     for i in range(channels):
         for g in range(gates):
             for b in range(BATCH):
-                z[i, g, b] = common[g, b] + input_weights[0, g, b] * readings[i, b]
+                gate_sums[i, g, b] = common_gates[g, b] + input_weights[0, g, b] * readings[i, b]
         if input_weights.shape[0] > 1:
             for b in range(BATCH):
                 known = last_readings[i, b] == last_readings[i, b]
@@ -143,25 +154,25 @@ def compute_gates_without_recurrence(readings, last_readings, z, common, input_w
                 last_readings[i, b] = change
             for g in range(gates):
                 for b in range(BATCH):
-                    z[i, g, b] += input_weights[1, g, b] * last_readings[i, b]
+                    gate_sums[i, g, b] += input_weights[1, g, b] * last_readings[i, b]
             for b in range(BATCH):
                 last_readings[i, b] = readings[i, b]
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def add_identity_hints(z, hints):
+def add_identity_hints(gates, hints):
     """Add to each neuron's gates the vector that tells it which channel it reads, in place.
 
     There are N input slots, d LSTM units and B episodes (columns).
 
     Args:
-        z: Gates (N, 4d, B), which this changes.
+        gates: Gates (N, 4d, B), which this changes.
         hints: Vectors (N, 4d, B); an empty array adds nothing.
     """
     for i in range(hints.shape[0]):
-        for g in range(z.shape[1]):
+        for g in range(gates.shape[1]):
             for b in range(BATCH):
-                z[i, g, b] += hints[i, g, b]
+                gates[i, g, b] += hints[i, g, b]
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
@@ -188,12 +199,12 @@ def push_readings(readings, stacks):
 def run_stacked_neurons(stacks, common, input_weights, outputs):
     """Run sensory neurons without an LSTM: a tanh layer on the k newest readings of a slot.
 
-    There are N input slots, K units of a neuron (padded) and B episodes (columns).
+    There are N input slots, neurons of d units, padded to K, and B episodes (columns).
 
     Args:
         stacks: Stacks of the k newest readings (N, k, B).
-        common: Part of the layer's input that all channels share (units, B).
-        input_weights: Weight of each reading of the stack (k, units, B).
+        common: Part of the layer's input that all channels share (d, B).
+        input_weights: Weight of each reading of the stack (k, d, B).
         outputs: Output: the neurons' outputs (N, K, B).
     """
     for i in range(stacks.shape[0]):
@@ -208,25 +219,27 @@ def run_stacked_neurons(stacks, common, input_weights, outputs):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def compute_gates_in_one_pass(readings, common, input_weights, recurrent_weights, outputs, z):
+def compute_gates_in_one_pass(
+    readings, common_gates, input_weights, recurrent_weights, outputs, gates
+):
     """Compute the gates' values in one pass, for LSTMs with one input and K = 8.
 
     In this case it is a faster substitute for `compute_gates_without_recurrence`,
-    `add_matrix_products` and `apply_tanh_to_gates`. There are N input slots, d LSTM units, K units
-    of a neuron (padded) and B episodes (columns).
+    `add_matrix_products` and `apply_tanh_to_gates`. There are N input slots, d LSTM units, padded
+    to K, and B episodes (columns).
 
     Args:
         readings: Readings of the input slots (N, B).
-        common: Part of the gates that all channels share (4d, B).
+        common_gates: Part of the gates that all channels share (4d, B).
         input_weights: Weight of the reading in the gates (1, 4d, B).
         recurrent_weights: Weights of the LSTMs' own outputs in the gates (K, 4d, B).
         outputs: Outputs of the LSTMs at the step before (N, K, B).
-        z: Output: the values of the gates (N, 4d, B).
+        gates: Output: the values of the gates (N, 4d, B).
     """
-    for i in range(z.shape[0]):
-        for g in range(z.shape[1]):
+    for i in range(gates.shape[0]):
+        for g in range(gates.shape[1]):
             for b in range(BATCH):
-                total = common[g, b] + input_weights[0, g, b] * readings[i, b]
+                total = common_gates[g, b] + input_weights[0, g, b] * readings[i, b]
                 total = total + recurrent_weights[0, g, b] * outputs[i, 0, b]
                 total = total + recurrent_weights[1, g, b] * outputs[i, 1, b]
                 total = total + recurrent_weights[2, g, b] * outputs[i, 2, b]
@@ -234,46 +247,46 @@ def compute_gates_in_one_pass(readings, common, input_weights, recurrent_weights
                 total = total + recurrent_weights[4, g, b] * outputs[i, 4, b]
                 total = total + recurrent_weights[5, g, b] * outputs[i, 5, b]
                 total = total + recurrent_weights[6, g, b] * outputs[i, 6, b]
-                z[i, g, b] = compute_tanh(total + recurrent_weights[7, g, b] * outputs[i, 7, b])
+                gates[i, g, b] = compute_tanh(total + recurrent_weights[7, g, b] * outputs[i, 7, b])
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def compute_attention_in_one_pass(bias, weights, outputs, score):
+def compute_attention_in_one_pass(score_biases, score_weights, outputs, attention):
     """Compute the attention from the neurons' outputs in one pass, for tanh attention and K = 8.
 
     In this case it is a faster substitute for `set_scores_to_bias`, `add_matrix_products` and
-    `convert_scores_to_weights`. There are N input slots, K units of a neuron (padded), M queries
-    and B episodes (columns).
+    `convert_scores_to_weights`. There are N input slots, neurons whose units are padded to K, M
+    queries and B episodes (columns).
 
     Args:
-        bias: Biases of the scores (M, B).
-        weights: Weights of the scores (K, M, B).
+        score_biases: Biases of the scores (M, B).
+        score_weights: Weights of the scores (K, M, B).
         outputs: The neurons' outputs (N, K, B).
-        score: Output: the attention (N, M, B).
+        attention: Output: the attention weights (N, M, B).
     """
-    for i in range(score.shape[0]):
-        for q in range(score.shape[1]):
+    for i in range(attention.shape[0]):
+        for q in range(attention.shape[1]):
             for b in range(BATCH):
-                total = bias[q, b] + weights[0, q, b] * outputs[i, 0, b]
-                total = total + weights[1, q, b] * outputs[i, 1, b]
-                total = total + weights[2, q, b] * outputs[i, 2, b]
-                total = total + weights[3, q, b] * outputs[i, 3, b]
-                total = total + weights[4, q, b] * outputs[i, 4, b]
-                total = total + weights[5, q, b] * outputs[i, 5, b]
-                total = total + weights[6, q, b] * outputs[i, 6, b]
-                score[i, q, b] = compute_tanh(total + weights[7, q, b] * outputs[i, 7, b])
+                total = score_biases[q, b] + score_weights[0, q, b] * outputs[i, 0, b]
+                total = total + score_weights[1, q, b] * outputs[i, 1, b]
+                total = total + score_weights[2, q, b] * outputs[i, 2, b]
+                total = total + score_weights[3, q, b] * outputs[i, 3, b]
+                total = total + score_weights[4, q, b] * outputs[i, 4, b]
+                total = total + score_weights[5, q, b] * outputs[i, 5, b]
+                total = total + score_weights[6, q, b] * outputs[i, 6, b]
+                attention[i, q, b] = compute_tanh(total + score_weights[7, q, b] * outputs[i, 7, b])
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def apply_tanh_to_gates(z):
-    """Apply tanh to the gates `z` (N, 4d, B) in place.
+def apply_tanh_to_gates(gates):
+    """Apply tanh to `gates` (N, 4d, B) in place.
 
     There are N input slots, d LSTM units and B episodes (columns).
     """
-    for i in range(z.shape[0]):
-        for g in range(z.shape[1]):
+    for i in range(gates.shape[0]):
+        for g in range(gates.shape[1]):
             for b in range(BATCH):
-                z[i, g, b] = compute_tanh(z[i, g, b])
+                gates[i, g, b] = compute_tanh(gates[i, g, b])
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
@@ -283,9 +296,9 @@ def advance_lstm_cells(gates, outputs, cells):
     There are N input slots, each with an LSTM of d units, and B episodes.
 
     Args:
-        gates: (N, 4d, B) the sums of the input, forget and output gate and of the candidate, in
-            this order, after tanh. A gate is (1 + t) / 2 of such a value t, which is the sigmoid of
-            twice the sum.
+        gates: (N, 4d, B) tanh of the sums of input gate, forget gate, output gate and candidate, in
+            this order. If t is such a value of a gate, the gate itself is (1 + t) / 2, which equals
+            the sigmoid of twice the sum.
         outputs: (N, K, B) overwritten in its first d rows with the outputs; the other rows pad it.
         cells: (N, d, B) overwritten with the next cells.
     """
@@ -301,71 +314,73 @@ def advance_lstm_cells(gates, outputs, cells):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def set_scores_to_bias(bias, score):
+def set_scores_to_bias(biases, scores):
     """Set the attention scores (N, M, B) of all slots to their biases, in place.
 
     There are N input slots, M queries and B episodes (columns).
 
     Args:
-        bias: Biases of the scores (M, B).
-        score: Output: the scores (N, M, B).
+        biases: Biases of the scores (M, B).
+        scores: Output: the scores (N, M, B).
     """
-    channels, queries, _ = score.shape
+    channels, queries, _ = scores.shape
     for i in range(channels):
         for q in range(queries):
             for b in range(BATCH):
-                score[i, q, b] = bias[q, b]
+                scores[i, q, b] = biases[q, b]
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def convert_scores_to_weights(softmax, score, scratch):
+def convert_scores_to_weights(softmax, scores, scratch):
     """Replace attention scores by attention weights, in place.
 
-    A softmax sums every eighth query first and then these eight sums, as the policy's compiled
-    engine does, so that the bits are the same. There are N input slots, M queries and B
+    For a softmax, eight partial sums over every eighth query are added up, as in the policy's
+    compiled engine, so that both give the same bits. There are N input slots, M queries and B
     episodes (columns).
 
     Args:
         softmax: Whether the attention is a softmax over the queries, else a tanh.
-        score: Scores (N, M, B), which become the weights.
+        scores: Scores (N, M, B), which become the weights.
         scratch: Scratch space (3, B) for a softmax.
     """
-    channels, queries, _ = score.shape
+    channels, queries, _ = scores.shape
     if not softmax:
         for i in range(channels):
             for q in range(queries):
                 for b in range(BATCH):
-                    score[i, q, b] = compute_tanh(score[i, q, b])
+                    scores[i, q, b] = compute_tanh(scores[i, q, b])
         return
     for i in range(channels):
         for b in range(BATCH):
-            scratch[0, b] = score[i, 0, b]
+            scratch[0, b] = scores[i, 0, b]
         for q in range(1, queries):
             for b in range(BATCH):
-                more = score[i, q, b] > scratch[0, b]
-                scratch[0, b] = score[i, q, b] if more else scratch[0, b]
+                more = scores[i, q, b] > scratch[0, b]
+                scratch[0, b] = scores[i, q, b] if more else scratch[0, b]
         for q in range(queries):
             for b in range(BATCH):
-                score[i, q, b] = compute_exp(score[i, q, b] - scratch[0, b])
+                scores[i, q, b] = compute_exp(scores[i, q, b] - scratch[0, b])
         for b in range(BATCH):
             scratch[1, b] = F32(0.0)
         for first in range(min(queries, EIGHT)):
             for b in range(BATCH):
-                scratch[2, b] = score[i, first, b]
+                scratch[2, b] = scores[i, first, b]
             for q in range(first + EIGHT, queries, EIGHT):
                 for b in range(BATCH):
-                    scratch[2, b] += score[i, q, b]
+                    scratch[2, b] += scores[i, q, b]
             for b in range(BATCH):
                 scratch[1, b] += scratch[2, b]
         for b in range(BATCH):
             scratch[1, b] = F32(1.0) / scratch[1, b]
         for q in range(queries):
             for b in range(BATCH):
-                score[i, q, b] *= scratch[1, b]
+                scores[i, q, b] *= scratch[1, b]
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def sum_weighted_readings(options, score, readings, present, count, shift, sums, mass):
+def sum_weighted_readings(
+    options, attention, readings, present, present_count, rounding_number, sums, weight_sums
+):
     """Sum the readings of all input slots, weighted by the attention of each query.
 
     To the last bit, the sums do not depend on the order of the slots. They are normalised if the
@@ -373,38 +388,38 @@ def sum_weighted_readings(options, score, readings, present, count, shift, sums,
 
     Args:
         options: Options of the policy, a `KernelOptions`.
-        score: Attention weights (N, M, B).
+        attention: Attention weights (N, M, B).
         readings: Readings (N, B); they must be 0 where missing.
         present: 1 for slots with a reading, 0 for missing ones (N, B).
-        count: Number of slots with a reading (B,).
-        shift: Number (B,) from `compute_sum_rounding_number` by which the terms of each column are
-            rounded.
+        present_count: Number of slots with a reading (B,).
+        rounding_number: Number (B,) from `compute_sum_rounding_number`, by which the terms of each
+            column are rounded.
         sums: Output: the sums (M, B).
-        mass: Output: sums of the attention weights, for a softmax (M, B).
+        weight_sums: Output: sums of the attention weights, for a softmax (M, B).
     """
-    channels, queries, _ = score.shape
+    channels, queries, _ = attention.shape
     for q in range(queries):
         for b in range(BATCH):
-            sums[q, b], mass[q, b] = 0.0, 0.0
+            sums[q, b], weight_sums[q, b] = 0.0, 0.0
         for i in range(channels):
             for b in range(BATCH):
-                weight, reading = np.float64(score[i, q, b]), np.float64(readings[i, b])
-                sums[q, b] += (shift[b] + weight * reading) - shift[b]
+                weight, reading = np.float64(attention[i, q, b]), np.float64(readings[i, b])
+                sums[q, b] += (rounding_number[b] + weight * reading) - rounding_number[b]
             if options.softmax:
                 for b in range(BATCH):
-                    weight = np.float64(score[i, q, b]) * present[i, b]
-                    mass[q, b] += (weight + MASS) - MASS
+                    weight = np.float64(attention[i, q, b]) * present[i, b]
+                    weight_sums[q, b] += (weight + MASS) - MASS
         if options.normalise and options.softmax:
             for b in range(BATCH):
-                sums[q, b] /= max(mass[q, b], 1.0)
-                mass[q, b] = min(mass[q, b], 1.0)
+                sums[q, b] /= max(weight_sums[q, b], 1.0)
+                weight_sums[q, b] = min(weight_sums[q, b], 1.0)
         elif options.normalise:
             for b in range(BATCH):
-                sums[q, b] *= np.float64(options.normalise) / max(1.0, count[b])
+                sums[q, b] *= np.float64(options.normalise) / max(1.0, present_count[b])
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def compute_head_input(softmax, sums, mass, scratch, head_input):
+def compute_head_input(softmax, sums, weight_sums, scratch, head_input):
     """Compute the head's input from the sums over the input slots.
 
     There are M queries and B episodes (columns).
@@ -412,16 +427,16 @@ def compute_head_input(softmax, sums, mass, scratch, head_input):
     Args:
         softmax: Whether the attention is a softmax over the queries, else a tanh.
         sums: Weighted sums of the readings (M, B).
-        mass: Sums of the attention weights, for a softmax (M, B).
+        weight_sums: Sums of the attention weights, for a softmax (M, B).
         scratch: Scratch space (M, B) float32.
-        head_input: Output: the head's input (., B) float64.
+        head_input: Output: the head's input float64, (2 M - 2, B) for a softmax, else (M, B).
     """
     queries = sums.shape[0]
     if softmax:
         for q in range(queries - 1):
             for b in range(BATCH):
                 head_input[q, b] = sums[q, b]
-                head_input[queries - 1 + q, b] = mass[q, b] - 1.0
+                head_input[queries - 1 + q, b] = weight_sums[q, b] - 1.0
         return
     for q in range(queries):
         for b in range(BATCH):
@@ -435,32 +450,33 @@ def compute_head_input(softmax, sums, mass, scratch, head_input):
 
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
-def apply_head(options, head, widths, head_input, scratch, action):
+def apply_head(options, layer_weights, widths, head_input, scratch, action):
     """Run the head, a stack of dense layers, on its input and write the actions.
 
     There are A actions, B episodes (one a column), and W units in the widest layer.
 
     Args:
         options: Options of the policy, a `KernelOptions`.
-        head: Weights and biases of all layers, one after the other, with a column an episode
-            (numbers, B).
+        layer_weights: All H weights and biases of the layers, in the order of `PackedWeights.head`
+            (H, B).
         widths: Number of units of each layer.
-        head_input: Input (W, B); this is overwritten.
-        scratch: Scratch space (W, B); its content does not matter.
+        head_input: Input in the first rows of an array (W, B), which is overwritten. W is at least
+            the number of inputs and the largest number of units.
+        scratch: Scratch space (W, B).
         action: Output: the actions (A, B).
     """
     layers, at = len(widths), 0
-    inputs = (len(head) - _count_weights_after_first_layer(widths)) // widths[0] - 1
+    inputs = (len(layer_weights) - _count_weights_after_first_layer(widths)) // widths[0] - 1
     for layer in range(layers):
         width = widths[layer]
         for j in range(width):
             for b in range(BATCH):
-                scratch[j, b] = head[at + j, b]
+                scratch[j, b] = layer_weights[at + j, b]
         at += width
         for i in range(inputs):
             for j in range(width):
                 for b in range(BATCH):
-                    scratch[j, b] += head[at + j, b] * head_input[i, b]
+                    scratch[j, b] += layer_weights[at + j, b] * head_input[i, b]
             at += width
         last = layer == layers - 1
         for j in range(width):

@@ -1,8 +1,8 @@
-"""List all texts that users of the product may see (messages), with file and line.
+"""List all texts that users of the product may see, with file and line.
 
-    python scripts/messages.py [--kind log error ...] [PATH ...]
+    python scripts/list_user_texts.py [--kind log error ...] [PATH ...]
 
-The list is made for a check of how clear the messages are. They are found in the source code,
+The list is made for a check of how clear the texts are. They are found in the source code,
 without running it. They are log lines, error texts, diagnostics (texts and keys), reasons (texts
 that one function returns and another reports), prints, and help texts of the command line, of ROS
 parameters and of launch arguments. The values of a text stand in braces. PATH limits the list to
@@ -36,6 +36,10 @@ HELP_CALLS = {"_make_parameter_field": 1, "_make_setting_field": 1}
 arguments."""
 
 
+LineAndText = tuple[int, str]
+"""Line number of a text, and the text."""
+
+
 class UserText(NamedTuple):
     """One text that the program may show to a user, such as an error or a help text.
 
@@ -53,7 +57,7 @@ class UserText(NamedTuple):
 
 
 def find_user_texts(paths: Sequence[Path]) -> list[UserText]:
-    """Return the texts that users may see in these files and folders, by file and line."""
+    """Return the texts in these files and folders that users may see, sorted by file and line."""
     found: set[UserText] = set()
     for path in paths:
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
@@ -82,7 +86,7 @@ class _UserTextFinder:
                         self._constants[target.id] = node.value
 
     def find_all(self) -> Iterator[UserText]:
-        """Yield the texts of the module that users may see; some come more than once."""
+        """Yield the texts of the module that users may see; some are yielded more than once."""
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Call):
                 yield from self._find_user_texts_in_call(node)
@@ -170,7 +174,7 @@ class _UserTextFinder:
             kind, ((at, text) for at, text in self._find_texts(node) if " " in text)
         )
 
-    def _make_user_texts(self, kind: str, texts: Iterator[tuple[int, str]]) -> Iterator[UserText]:
+    def _make_user_texts(self, kind: str, texts: Iterator[LineAndText]) -> Iterator[UserText]:
         """Yield a `UserText` for each text that has a letter.
 
         Args:
@@ -181,8 +185,8 @@ class _UserTextFinder:
             if any(map(str.isalpha, text)):
                 yield UserText(self._file, line, kind, " ".join(text.split()))
 
-    def _find_status_texts(self, node: ast.AST) -> Iterator[tuple[int, str]]:
-        """Yield (line number, text) of each text that a node puts into a diagnostics status.
+    def _find_status_texts(self, node: ast.AST) -> Iterator[LineAndText]:
+        """Yield line number and text of each text that a node puts into a diagnostics status.
 
         These texts are assigned values, keys of dicts, and arguments of `append` or `_make_status`.
         """
@@ -202,7 +206,7 @@ class _UserTextFinder:
             if isinstance(part, ast.Constant | ast.JoinedStr | ast.IfExp | ast.BoolOp):
                 yield from self._find_texts(part)
 
-    def _find_texts(self, *nodes: ast.expr) -> Iterator[tuple[int, str]]:
+    def _find_texts(self, *nodes: ast.expr) -> Iterator[LineAndText]:
         """Yield a pair for each literal text within expressions: its line number, and the text."""
         for node in nodes:
             if (text := self._format_text(node)) is not None:
@@ -264,7 +268,10 @@ def _find_function_name(function: ast.expr) -> str:
 
 
 def _find_help_texts_in_dict(table: ast.expr) -> Iterator[ast.expr]:
-    """Yield the syntax nodes of a dict's help texts: values, or the last elements of tuples."""
+    """Yield the syntax node of each help text in a dict.
+
+    The help text of an entry is its value, or the last element if the value is a tuple.
+    """
     if isinstance(table, ast.Dict):
         for value in table.values:
             yield from _find_help_texts_in_dict(value)
@@ -276,7 +283,7 @@ def _find_help_texts_in_dict(table: ast.expr) -> Iterator[ast.expr]:
         yield table
 
 
-def _find_help_texts_in_class(owner: ast.ClassDef, file: str) -> Iterator[tuple[int, str]]:
+def _find_help_texts_in_class(owner: ast.ClassDef, file: str) -> Iterator[LineAndText]:
     """Yield a pair (line number, text) for each docstring of a class that becomes a help text.
 
     Args:
@@ -301,7 +308,7 @@ def _is_docstring(node: ast.AST, function: ast.FunctionDef | ast.AsyncFunctionDe
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the texts for users that the command line asks for, and return the exit status."""
+    """Print the texts that users may see, as the command line asks; return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,10 +1,10 @@
-"""The list of all messages (scripts/messages.py) holds what users can see, with its place."""
+"""The list of scripts/list_user_texts.py holds all texts that users can see, with their places."""
 
 import runpy
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SCRIPT = runpy.run_path(str(ROOT / "scripts/messages.py"))
+SCRIPT = runpy.run_path(str(ROOT / "scripts/list_user_texts.py"))
 
 
 def test_the_list_holds_texts_of_every_kind_sorted_by_file_and_line() -> None:
