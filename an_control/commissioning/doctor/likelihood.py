@@ -223,7 +223,7 @@ class Likelihood:
         widening = np.repeat(best, lengths, axis=1)
         return widening
 
-    def compute_mean_costs_above_usual(
+    def compute_mean_excess_per_channel(
         self, candidate: CandidateWiring, ticks: np.ndarray
     ) -> np.ndarray:
         """Return by how much each channel's mean cost exceeds its usual cost.
@@ -238,10 +238,12 @@ class Likelihood:
             (N,) nats a tick; 0 for unusable channels.
         """
         costs = self.compute_costs([candidate], ticks)[0]
-        found: np.ndarray = self.subtract_usual_costs(costs, candidate).mean(0)
+        found: np.ndarray = self.subtract_validation_costs(costs, candidate).mean(0)
         return found
 
-    def subtract_usual_costs(self, costs: np.ndarray, candidate: CandidateWiring) -> np.ndarray:
+    def subtract_validation_costs(
+        self, costs: np.ndarray, candidate: CandidateWiring
+    ) -> np.ndarray:
         """Return by how much costs exceed the usual ones, which the model's validation measured.
 
         Args:
