@@ -27,7 +27,7 @@ from an_control.commissioning.doctor.hypotheses import (
     find_id_groups,
     iterate_part_exchanges,
 )
-from an_control.commissioning.doctor.kinematics import estimate_scale_factor
+from an_control.commissioning.doctor.kinematics import estimate_scale_factor_from_rates
 from an_control.commissioning.doctor.likelihood import Likelihood
 from an_control.monitor.forward_model import ForwardModel
 
@@ -1230,7 +1230,7 @@ class _Search:
         dead = Hypothesis("motor dead", (motor,), candidate.with_motor_gain([motor], 0.0))
         turned = Hypothesis("motor reversed", (motor,), candidate.with_motor_gain([motor], -1.0))
         self._judged.add(motor)
-        effect = self._likelihood.estimate_motor_effect_where_free(candidate, motor)
+        effect = self._likelihood.estimate_motor_effect_with_free_joint(candidate, motor)
         if effect is None:
             return dead, [turned]
         return (turned if effect < -self._settings.reversed_effect else dead), []
@@ -1414,7 +1414,9 @@ class _Search:
             > self._settings.poor_fit
         ):
             share = self._settings.poor_unit_share
-            factor = estimate_scale_factor(self._forward, self._recording, candidate, members)
+            factor = estimate_scale_factor_from_rates(
+                self._forward, self._recording, candidate, members
+            )
             if factor is not None:
                 log, share = float(np.log(factor)), 0.0
                 fitted = make_scaled_candidate(log)
