@@ -450,7 +450,7 @@ class _Search:
     # Faults
 
     def _list_hypotheses(self, candidate: CandidateWiring) -> list[Hypothesis]:
-        """Return all hypotheses of one more mistake, apart from those that a candidate corrects."""
+        """Return all hypotheses of one more mistake, besides those that the candidate corrects."""
         return [
             *self._list_channel_hypotheses(candidate),
             *self._list_group_hypotheses(candidate),
@@ -855,7 +855,7 @@ class _Search:
         return [best, *(number for number in accepted if number != best)]
 
     def _is_acceptable(self, hypothesis: Hypothesis, evidence: CostEvidence) -> bool:
-        """Return whether a hypothesis explains enough, and spoils no ticks, to be accepted.
+        """Return whether a hypothesis may be accepted: it must explain enough and spoil no ticks.
 
         Args:
             hypothesis: The hypothesis.
@@ -891,12 +891,12 @@ class _Search:
     def _explains_enough_after_other_mistake(
         self, hypothesis: Hypothesis, evidence: CostEvidence
     ) -> bool:
-        """Return whether a channel's mistake explains enough for one found after another mistake.
+        """Return whether a channel's mistake explains enough if another mistake was found before.
 
-        Such a mistake must explain more than a first one. The mistake that was found before brings
-        the robot into states that the model does not know, where even a wrong hypothesis explains a
-        little, such as that of two exchanged ranges of a scanner. If the model explains the robot
-        well, still more is required, above all if a motor is wrong.
+        It must explain more than the first mistake, because that mistake brings the robot into
+        states that the model does not know. There even a wrong hypothesis explains a little, such
+        as that of two exchanged ranges of a scanner. If the model explains the robot well, still
+        more is required, above all if a motor is wrong.
 
         Args:
             hypothesis: The hypothesis about the channel.
@@ -1148,7 +1148,7 @@ class _Search:
     def _spoils_motor_effects(
         self, corrected: CandidateWiring, candidate: CandidateWiring, ticks: np.ndarray
     ) -> bool:
-        """Return whether a channel's correction moves the motors' effects away from the expected.
+        """Return whether a channel's correction makes the motors' effects less like the expected.
 
         Such a correction is wrong: it only makes an unusual posture look like a known one. The
         search refuses it if a motor's mistake may explain the recording.
@@ -1855,8 +1855,8 @@ def _group_permuted_members(
     """Group channels or motors that changed places, one group for each exchange.
 
     Args:
-        places: For each channel, the index of the channel whose place it has now; or for each
-            motor, the index of such a motor.
+        places: For each channel (or motor), the index of the channel (or motor) whose place it has
+            now.
         moved: Indices of the channels or motors that changed places.
         accepted: The accepted hypotheses; channels or motors that one of them permuted together
             form one group.

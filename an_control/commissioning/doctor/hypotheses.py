@@ -112,7 +112,7 @@ class CandidateWiring:
 
     @classmethod
     def from_recording(cls, recording: Recording) -> CandidateWiring:
-        """Return the candidate in which the wiring file of the recording has no mistake."""
+        """Return the candidate by which the wiring file of the recording is right."""
         count, actions = len(recording.ids), recording.actions.shape[1]
         return cls(
             np.arange(count),

@@ -61,7 +61,7 @@ class Repair:
         return "".join(lines)
 
     def _write_channel_corrections(self, candidate: CandidateWiring) -> None:
-        """Write the candidate's fields, scales and offsets of channels into the text."""
+        """Write the source, field, scale and offset of each corrected channel into the text."""
         recording = self._recording
         ids = {id_: place for place, id_ in enumerate(recording.ids)}
         entries = {one.id: one for one in self._wiring.channels}
@@ -105,7 +105,7 @@ class Repair:
                     self._write_yaml_value(path, "offset", _format_number(float(shift[0])))
 
     def _write_actuator_corrections(self, candidate: CandidateWiring) -> None:
-        """Write the candidate's scales and fields of actuators into the text."""
+        """Write the scale and field of each corrected actuator into the text."""
         command, number = self._wiring.command, 0
         for place, message in enumerate(command.messages):
             path: tuple[Any, ...] = ("command",)

@@ -351,13 +351,14 @@ class _Comparison:
                         self._report_sensor_of_other_joint(one, meant)
         complete = set(moves) == set(moves.values())
         for place, other in moves.items():
-            self._report_motor_of_other_joint(place, other, complete=complete)
+            self._report_motor_of_other_joint(place, other, is_pure_exchange=complete)
 
     def _is_motor_to_blame(self, actuator: int, sensors: Sequence[tuple[Pair, int | None]]) -> bool:
-        """Return whether the actuator's line is wrong, if all its sensors are named after another.
+        """Return whether the wiring's line of an actuator is wrong, not the lines of its sensors.
 
-        The lines of the sensors are wrong instead if the actuator's field has the actuator's own
-        name, and the sensors all read the element with this name, in contradiction to their ids.
+        The actuator moves only sensors that are named after another actuator. The lines of the
+        sensors are wrong if the actuator's commands go to the element with its own name, and all
+        the sensors read the element with this name, in contradiction to their ids.
 
         Args:
             actuator: Index of the actuator.
@@ -387,20 +388,22 @@ class _Comparison:
         actuator = self._command.actuators[place]
         return _find_element_name(actuator.field, self._names) or actuator.name
 
-    def _report_sensor_of_other_joint(self, pair: Pair, meant: int) -> None:
+    def _report_sensor_of_other_joint(self, pair: Pair, named_actuator: int) -> None:
         """Add a finding for a channel that measures another joint than its name says.
 
         Args:
             pair: The channel, and the actuator that moves it.
-            meant: Index of the actuator that the channel is named after.
+            named_actuator: Index of the actuator that the channel is named after.
         """
         id_, mover = self._recording.ids[pair.channel], self._names[pair.actuator]
-        source = next((one.channel for one in self._pairs
-                       if one.group == pair.group and one.actuator == meant), None)  # fmt: skip
+        source = next(
+            (one.channel for one in self._pairs
+             if one.group == pair.group and one.actuator == named_actuator), None,
+        )  # fmt: skip
         others = [one for one in self._by_actuator[pair.actuator] if one.channel != pair.channel]
         fits = any(self._meant[one.channel] == pair.actuator for one in others)
         element = self._get_channel_element_name(pair.channel)
-        contradicts = element is not None and element != self._names[meant]
+        contradicts = element is not None and element != self._names[named_actuator]
         certain = source is not None and (fits or contradicts)
         correction = ""
         if source is not None:
@@ -411,20 +414,22 @@ class _Comparison:
         self._add_finding(id_, f"measures the joint that actuator {mover} moves", certain=certain,
                   correction=correction)  # fmt: skip
 
-    def _report_motor_of_other_joint(self, place: int, other: int, *, complete: bool) -> None:
+    def _report_motor_of_other_joint(
+        self, actuator: int, other_actuator: int, *, is_pure_exchange: bool
+    ) -> None:
         """Add a finding for an actuator that moves another joint than its name says.
 
         Args:
-            place: Index of the actuator.
-            other: Index of the actuator after which the moved joint is named.
-            complete: Whether the actuators that move wrong joints only exchange joints with each
-                other, so that exchanging their fields corrects all of them.
+            actuator: Index of the actuator.
+            other_actuator: Index of the actuator after which the moved joint is named.
+            is_pure_exchange: Whether the actuators that move wrong joints only exchange joints with
+                each other, so that exchanging their fields corrects all of them.
         """
-        name, joint = self._names[place], self._names[other]
-        sensors = [self._recording.ids[one.channel] for one in self._by_actuator[place]]
-        certain = complete and self._get_actuator_element_name(place) != name
+        name, joint = self._names[actuator], self._names[other_actuator]
+        sensors = [self._recording.ids[one.channel] for one in self._by_actuator[actuator]]
+        certain = is_pure_exchange and self._get_actuator_element_name(actuator) != name
         if certain:
-            self._found.corrected.motors[place] = other
+            self._found.corrected.motors[actuator] = other_actuator
         correction = f"its field is that of {joint}" if certain else (
             f"exchange the commands of the two, or else the fields of {', '.join(sensors)}"
         )  # fmt: skip

@@ -161,13 +161,13 @@ class _LiveMotion:
                 """Send the safe command; return whether that was possible."""
                 with output.lock:
                     return output.send(
-                        run.gate.safe_command(), self._read_stamp_ns(), CommandKind.WATCHDOG
+                        run.gate.safe_command(), self._get_stamp_ns(), CommandKind.WATCHDOG
                     )
 
             def send_last() -> None:
                 """Send the safe command as the last one."""
                 with output.lock:
-                    output.send(run.make_last_command(), self._read_stamp_ns(), CommandKind.STOP)
+                    output.send(run.make_last_command(), self._get_stamp_ns(), CommandKind.STOP)
 
             self._send_safe_now = send_safe
             timeout_s = TRIP_PERIODS * run.step_s
@@ -201,11 +201,11 @@ class _LiveMotion:
                 break
             with output.lock:
                 command = run.compute_command(time.monotonic_ns())
-                sent = output.send(command, self._read_stamp_ns(), CommandKind.POLICY)
+                sent = output.send(command, self._get_stamp_ns(), CommandKind.POLICY)
             if sent:
                 watchdog.record_command(time.monotonic())
 
-    def _read_stamp_ns(self) -> int:
+    def _get_stamp_ns(self) -> int:
         """Return the present time by the node's clock, for the stamp of a command."""
         return int(self._node.get_clock().now().nanoseconds)
 

@@ -346,17 +346,17 @@ def _split_into_explained_and_rest(
     return explained, flat - explained
 
 
-def _remove_trend(values: np.ndarray, order: int = 3) -> np.ndarray:
+def _remove_trend(values: np.ndarray, term_count: int = 3) -> np.ndarray:
     """Return values (T, C) without their trend, the polynomial of time that fits each column best.
 
     Args:
         values: The values.
-        order: Number of terms of the polynomial.
+        term_count: Number of terms of the polynomial.
     """
     if not len(values):
         return values
     times = np.linspace(-1.0, 1.0, len(values))
-    trend, _ = np.linalg.qr(np.polynomial.legendre.legvander(times, order - 1))
+    trend, _ = np.linalg.qr(np.polynomial.legendre.legvander(times, term_count - 1))
     return np.asarray(values - trend @ (trend.T @ values))
 
 
@@ -458,13 +458,15 @@ def _compute_decaying_motion(friction_rate: float, times: np.ndarray) -> np.ndar
     return times if friction_rate == 0.0 else (1.0 - np.exp(-friction_rate * times)) / friction_rate
 
 
-def _compute_oscillation(pulse: float, damping: float, times: np.ndarray) -> np.ndarray:
+def _compute_oscillation(angular_frequency: float, damping: float, times: np.ndarray) -> np.ndarray:
     """Return the positions (T,) of a mass on a spring after a push.
 
     Args:
-        pulse: Angular frequency without damping, in rad/s.
+        angular_frequency: Angular frequency without damping, in rad/s.
         damping: Damping ratio, not 1.
         times: (T,) times since the push in s.
     """
-    root = np.sqrt(complex(1.0 - damping**2)) * pulse
-    return np.asarray((np.exp(-damping * pulse * times) * np.sin(root * times) / root).real)
+    root = np.sqrt(complex(1.0 - damping**2)) * angular_frequency
+    return np.asarray(
+        (np.exp(-damping * angular_frequency * times) * np.sin(root * times) / root).real
+    )

@@ -192,17 +192,18 @@ class MotionRun:
         enough = readings.has_min_present_share(self.wiring.min_present_share)
         return readings, self._explain_missing_readings(enough)
 
-    def _explain_missing_readings(self, enough: bool) -> str:
+    def _explain_missing_readings(self, enough_channels: bool) -> str:
         """Return as text which readings that the motion needs are missing, "" if none.
 
         Args:
-            enough: Whether the share of present channels is as large as the wiring demands.
+            enough_channels: Whether as large a share of the channels is present as the wiring
+                demands.
         """
         if missing := self.table.list_missing_sources():
             return f"required source {missing[0]!r} is missing"
         if not self.gate.safe_command.is_known:
             return "no positions of the actuators have been measured yet"
-        if not enough:
+        if not enough_channels:
             return (
                 "too few channels are present (min_present_share:"
                 f" {self.wiring.min_present_share:g})"
