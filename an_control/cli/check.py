@@ -171,13 +171,13 @@ class CheckCommand:
         if model is None:
             findings.problems += self._find_command_problems(wiring)
         else:
-            self._compare_wiring_with_model(wiring, table, model, findings)
+            self._add_differences_of_wiring_and_model(wiring, table, model, findings)
         listens = self.live and not self.move
         live = self._make_live_recorder(wiring, model, findings) if listens else None
         heard = self._listen_to_robot(wiring, live) if self.live else None
         recorder: DrivenRecorder | None = live
         if self.bag is not None:
-            heard, said = self._read_bag(wiring, self.bag)
+            heard, said = self._read_bag_with_notes(wiring, self.bag)
             findings.notes += said
             recorder = self._make_recorder_from_bag(wiring, model, findings)
         _add_channel_rows(wiring, table, model, heard, findings)
@@ -186,11 +186,11 @@ class CheckCommand:
             _add_source_rows(heard, findings)
         examined = moved = False
         if self.move:
-            moved = self._move_robot(wiring, findings)
+            moved = self._try_to_move_robot(wiring, findings)
         elif recorder is not None and model is not None:
             if recorder.commands:
                 recording = recorder.recorder.make_recording()
-                examined = self._diagnose_recording(wiring, model, recording, findings)
+                examined = self._try_to_diagnose_recording(wiring, model, recording, findings)
             else:
                 where = "in the bag" if self.bag else "while it listened"
                 findings.notes.append(
@@ -198,7 +198,7 @@ class CheckCommand:
                 )
         elif self.sim is not None and model is not None and not findings.problems:
             simulated = self._record_simulation()
-            examined = self._diagnose_recording(wiring, model, simulated, findings)
+            examined = self._try_to_diagnose_recording(wiring, model, simulated, findings)
         self._add_check_summary(model, heard, examined, moved, findings)
         _print_findings(findings)
         asked = {"wiring": str(self.wiring), "model": None if model is None else str(self.model)}
@@ -213,7 +213,7 @@ class CheckCommand:
         moved: bool,
         findings: Findings,
     ) -> None:
-        """Add to `findings` what was checked, what was not, and which channels never changed.
+        """Add lists of what was checked and what was not, and notes on what could not be checked.
 
         Args:
             model: The model; None if none is given.
@@ -249,7 +249,7 @@ class CheckCommand:
             )
 
     def _check_motion_options(self) -> None:
-        """Check the options of the motion.
+        """Refuse wrong combinations of the options for a motion of the robot (``--move``).
 
         Raises:
             InputError: An option is missing, or does not fit the others.
@@ -269,7 +269,7 @@ class CheckCommand:
                 "--move: the robot would move, and there is no terminal to ask: add --yes"
             )
 
-    def _move_robot(self, wiring: Wiring, findings: Findings) -> bool:
+    def _try_to_move_robot(self, wiring: Wiring, findings: Findings) -> bool:
         """Move the actuators one at a time, and add what that shows to `findings`.
 
         With ``--fix`` the corrected wiring is written.
@@ -279,7 +279,7 @@ class CheckCommand:
             findings: Receives tables, problems and notes.
 
         Returns:
-            Whether the whole motion was made.
+            Whether the whole motion was made; if not, a problem says why.
 
         Raises:
             InputError: The channels are patches of a camera, or the namespace is not valid.
@@ -297,9 +297,9 @@ class CheckCommand:
         run = MotionRun(wiring, settings)
         if self.sim is not None:
             require_packages("sim", "gymnasium")
-            from an_control_sim.bridge.motion_run import move_simulated_robot
+            from an_control_sim.bridge.motion_run import move_and_time_simulated_robot
 
-            seconds = move_simulated_robot(run, self.sim)
+            seconds = move_and_time_simulated_robot(run, self.sim)
             findings.notes.append(f"motion: {seconds:.1f} s of simulated time")
         else:
             self._move_live_robot(run)
@@ -327,10 +327,12 @@ class CheckCommand:
         return True
 
     def _move_live_robot(self, run: MotionRun) -> None:
-        """Move a running robot; if it must not be moved, `run` says why.
+        """Move the actuators of a running robot one at a time.
+
+        If the robot must not be moved, `run.stopped` says why.
 
         Args:
-            run: The run, which keeps the recording.
+            run: The run of the motion, which records the readings.
 
         Raises:
             InputError: The namespace is not valid.
@@ -339,7 +341,7 @@ class CheckCommand:
         from an_control.commissioning.motion.report import describe_plan
 
         def confirm(plan: MotionPlan) -> bool:
-            """Say what will happen, and return whether the user agrees."""
+            """Print how the robot will move, and return whether the user agrees."""
             print(describe_plan(run.wiring, plan), flush=True)
             if self.yes:
                 return True
@@ -355,15 +357,13 @@ class CheckCommand:
             raise InputError(f"--namespace {self.namespace}: {error}") from error
 
     def _find_command_problems(self, wiring: Wiring) -> list[str]:
-        """Return the error of a wiring whose command messages cannot be made.
+        """Return a list with the error of the wiring's command section, [] if there is none.
 
-        The policy node refuses such a wiring, whichever model it runs.
+        There is an error if the command messages cannot be made. The policy node refuses such a
+        wiring, whichever model it runs.
 
         Args:
             wiring: The robot's wiring.
-
-        Returns:
-            A list with the text of the error, or an empty list if the messages can be made.
         """
         try:
             make_command_messages(wiring.command, str(self.wiring))
@@ -371,7 +371,7 @@ class CheckCommand:
             return [str(error)]
         return []
 
-    def _compare_wiring_with_model(
+    def _add_differences_of_wiring_and_model(
         self, wiring: Wiring, table: ChannelTable, model: Model, findings: Findings
     ) -> None:
         """Add to `findings` why the policy node would refuse to run this model with this wiring.
@@ -400,27 +400,29 @@ class CheckCommand:
             names, str(self.model), monitor_is_on=watched
         )
 
-    def _read_bag(self, wiring: Wiring, path: Path) -> tuple[ListenResult, list[str]]:
-        """Collect from a bag what `_listen_to_robot` observes on a running robot.
+    def _read_bag_with_notes(self, wiring: Wiring, path: Path) -> tuple[ListenResult, list[str]]:
+        """Collect from a bag what the wiring's sources (topics) sent.
 
         Args:
             wiring: The robot's wiring.
             path: Path of the bag, a ROS 2 recording.
 
         Returns:
-            What the bag has of the wiring's sources (topics), and notes about the bag.
+            What was observed, as of a running robot; and notes about the bag, one sentence each.
 
         Raises:
             InputError: The bag cannot be read.
         """
         from rclpy.serialization import deserialize_message
 
-        from an_control.commissioning.bag import listen_to_bag
+        from an_control.commissioning.bag import listen_to_bag_and_list_notes
         from an_control.record.layout import BagError
         from an_control.record.reader import Bag
 
         try:
-            return listen_to_bag(wiring, Bag(path), self.namespace, deserialize_message)
+            return listen_to_bag_and_list_notes(
+                wiring, Bag(path), self.namespace, deserialize_message
+            )
         except BagError as error:
             raise InputError(f"--bag {error}") from error
 
@@ -448,7 +450,7 @@ class CheckCommand:
     def _make_live_recorder(
         self, wiring: Wiring, model: Model | None, findings: Findings
     ) -> LiveRecorder | None:
-        """Make a recorder of the running robot, for the diagnosis of wrong wiring.
+        """Return a recorder of the running robot, for the diagnosis of wrong wiring.
 
         Args:
             wiring: The robot's wiring.
@@ -470,7 +472,9 @@ class CheckCommand:
     def _make_recorder_from_bag(
         self, wiring: Wiring, model: Model | None, findings: Findings
     ) -> DrivenRecorder | None:
-        """Make a recorder that holds the content of the bag, for the diagnosis of wrong wiring.
+        """Return a recorder with the readings and commands of the bag, for the diagnosis.
+
+        The diagnosis finds wrong wiring.
 
         Args:
             wiring: The robot's wiring.
@@ -508,7 +512,7 @@ class CheckCommand:
         Args:
             wiring: The robot's wiring; one with a camera cannot be diagnosed.
             model: The model, which must have a monitor.
-            findings: Receives a note if the model has none.
+            findings: Receives a note if the model has no monitor.
         """
         if wiring.images:
             return False
@@ -522,14 +526,14 @@ class CheckCommand:
     def _record_simulation(self) -> Recording:
         """Run the simulated robot under this wiring and model, and return a recording of it."""
         require_packages("sim", "gymnasium", "numba")
-        from an_control_sim.bridge.doctor_run import record_simulation
+        from an_control_sim.bridge.doctor_run import record_simulation_and_returns
 
         assert self.sim is not None
         controller = Controller(str(self.wiring), str(self.model), None)
-        recording, _ = record_simulation(controller, self.sim, self.seconds or DOCTOR_S)
+        recording, _ = record_simulation_and_returns(controller, self.sim, self.seconds or DOCTOR_S)
         return recording
 
-    def _diagnose_recording(
+    def _try_to_diagnose_recording(
         self, wiring: Wiring, model: Model, recording: Recording, findings: Findings
     ) -> bool:
         """Find the mistakes in the wiring that a recording shows, and add them to `findings`.
@@ -617,14 +621,13 @@ def _add_channel_rows(
 def _make_channel_row(
     id_: str, heard: ListenResult, ranges: dict[str, tuple[float, float]], findings: Findings
 ) -> dict[str, Any]:
-    """Return the cells of a table row that describe a channel's readings.
+    """Return the cells of a channel's table row that describe its readings.
 
     Args:
         id_: Id of the channel.
         heard: What was observed of the robot.
-        ranges: A mapping from the id of a channel to its lowest and its highest reading in
-            training.
-        findings: Receives problems, such as readings that suggest another unit.
+        ranges: The lowest and the highest reading in training by channel id, where known.
+        findings: Receives problems with the readings, such as a unit that differs from training.
 
     Returns:
         The cells, by column: "present" (the share of attempts to read the channel that found a

@@ -52,7 +52,8 @@ class BagSource(HeardSource):
     """The messages of one source (topic in the wiring file) that a bag holds.
 
     Attributes:
-        jumps: The number of messages whose time stamp is before the previous one, or far ahead.
+        jumps: The number of messages whose time stamp is earlier than the previous one, or differs
+            from it by much more or less than the time between their recordings.
         orders: The different orders in which messages list the names of their elements, such as
             joints.
     """
@@ -64,7 +65,7 @@ class BagSource(HeardSource):
     def delay_s(self) -> float | None:
         """Median delay in seconds from a message's stamp to its recording.
 
-        It is None if the messages have no stamps, or stamps of another clock.
+        It is None if the messages have no stamps, or if these are by another clock.
         """
         delay_s = super().delay_s
         return None if delay_s is None or abs(delay_s) > OTHER_CLOCK_S else delay_s
@@ -100,7 +101,12 @@ class BagSource(HeardSource):
 
 
 class _BagMessages:
-    """Reader of the ROS messages in a bag."""
+    """Reader of the ROS messages in a bag.
+
+    Args:
+        bag: The bag.
+        deserialize: Makes a ROS message from its bytes and its message class.
+    """
 
     def __init__(self, bag: Bag, deserialize: Deserialize) -> None:
         self._bag, self._deserialize = bag, deserialize
@@ -109,7 +115,10 @@ class _BagMessages:
         """The message type of each topic."""
 
     def iterate_entries(self) -> Iterator[BagEntry]:
-        """Yield the entries of the bag that are messages, without attached files."""
+        """Yield the entries of the bag that are messages, not attached files.
+
+        The message types of their topics are stored in `types`.
+        """
         for entry in self._bag.iterate_entries():
             if entry.type != ATTACHMENT:
                 if len(self.types) < MAX_TOPICS:
@@ -140,10 +149,12 @@ class _BagMessages:
             ) from error
 
 
-def listen_to_bag(
+def listen_to_bag_and_list_notes(
     wiring: Wiring, bag: Bag, namespace: str, deserialize: Deserialize
 ) -> tuple[ListenResult, list[str]]:
-    """Collect from a bag what `listen_to_sources` observes on a running robot.
+    """Collect rates, gaps, stamps and ranges of a wiring's sources from a bag.
+
+    They are those that `listen_to_sources` observes on a running robot.
 
     Args:
         wiring: The robot's wiring: the YAML file that connects topics to the policy's channels.
@@ -152,7 +163,7 @@ def listen_to_bag(
         deserialize: Makes a ROS message from its bytes and its message class.
 
     Returns:
-        What was observed of all sources and channels, and notes as sentences.
+        What was observed of all sources and channels, and notes for the user, one sentence each.
 
     Raises:
         WiringError: The wiring does not fit its message types.
@@ -224,7 +235,7 @@ def listen_to_bag(
 def _append_message_times(source: BagSource, log_ns: int, stamp_ns: int | None) -> None:
     """Append the recording time, stamp and delay of a message to the lists of its source.
 
-    A stamp that jumps relative to the previous message is counted too.
+    If the stamp jumps relative to the previous message, `source.jumps` is increased.
 
     Args:
         source: The source, which is changed.
@@ -252,7 +263,7 @@ def survey_bag(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:
         deserialize: Makes a ROS message from its bytes and its message class.
 
     Returns:
-        The topics with numbers and those with commands.
+        The topics with sensor readings, and the topics with commands.
 
     Raises:
         BagError: The bag cannot be read.

@@ -75,7 +75,7 @@ def draft_wiring_of_robot(
     heard: list[HeardField] = []
     for topic in topics:
         once = topic.messages == 1 and topic.type.startswith("geometry_msgs/")
-        for config, comment in _draft_channels(names[topic.name], topic):
+        for config, comment in _draft_channels_with_comments(names[topic.name], topic):
             low, high = topic.ranges[config.field]
             heard.append(HeardField(config, comment, low, high))
             if low < high or topic.joints or once:
@@ -118,7 +118,7 @@ def draft_wiring_of_robot(
         about=about,
         rate_hz=rate_hz,
         rate="ticks per second; must be within 10% of what the model was trained at",
-        sources=[_draft_source(names[one.name], one, namespace) for one in topics],
+        sources=[_draft_source_with_comment(names[one.name], one, namespace) for one in topics],
         channels=_make_ids_unique(channels),
         command=command,
         actuators=actuators,
@@ -128,9 +128,9 @@ def draft_wiring_of_robot(
 
 
 def _find_control_rate_hz(topics: Sequence[SurveyedTopic]) -> float:
-    """Return the highest message rate in Hz among the joint topics, as the draft's control rate.
+    """Return the control rate of the draft in Hz: the highest message rate of the joint topics.
 
-    If there are no joint topics, it is the highest among all topics.
+    Without joint topics it is the highest rate of all topics, and without any rate `RATE_HZ`.
     """
     joints = [one.rate_hz for one in topics if one.joints and one.rate_hz]
     every = joints or [one.rate_hz for one in topics if one.rate_hz]
@@ -140,8 +140,8 @@ def _find_control_rate_hz(topics: Sequence[SurveyedTopic]) -> float:
 def _choose_source_names(topics: Sequence[SurveyedTopic]) -> dict[str, str]:
     """Choose a short name in the wiring for each topic, such as "imu" for /robot/imu.
 
-    It is the last part of the topic's name. If another topic has it already, more parts are used,
-    or a number if no parts are left.
+    It is the last part of the topic's name. If that is vague, or if another topic has this short
+    name already, more parts of the name are used, and at last a number.
 
     Returns:
         The short names, by the topics' full names.
@@ -157,7 +157,9 @@ def _choose_source_names(topics: Sequence[SurveyedTopic]) -> dict[str, str]:
     return names
 
 
-def _draft_source(name: str, topic: SurveyedTopic, namespace: str) -> tuple[SourceConfig, str]:
+def _draft_source_with_comment(
+    name: str, topic: SurveyedTopic, namespace: str
+) -> tuple[SourceConfig, str]:
     """Return a topic's entry in the wiring's list of sources, with a comment on its message rate.
 
     Args:
@@ -184,7 +186,7 @@ def _remove_namespace(topic: str, namespace: str) -> str:
     return topic.removeprefix(prefix) if namespace.strip("/") else topic
 
 
-def _draft_channels(source: str, topic: SurveyedTopic) -> Iterator[Entry]:
+def _draft_channels_with_comments(source: str, topic: SurveyedTopic) -> Iterator[Entry]:
     """Yield a channel entry of the wiring for each number in a topic's messages, with a comment.
 
     Args:
@@ -256,9 +258,10 @@ def _make_ids_unique(channels: Sequence[Entry]) -> list[Entry]:
 def _draft_commands(
     topics: Sequence[SurveyedTopic], subscribed_topics: Sequence[SubscribedTopic], namespace: str
 ) -> list[CommandDraft]:
-    """Draft the command messages: one for joints and one for a mobile base.
+    """Draft the command messages: one for joints, one for a mobile base, or both.
 
-    If no other node listens for commands, draft a placeholder for joint commands.
+    They are sent to topics on which other nodes listen for commands. If there is no such topic, the
+    draft is a placeholder for joint commands.
 
     Args:
         topics: The sensor topics, which name the joints.
@@ -266,7 +269,7 @@ def _draft_commands(
         namespace: The robot's namespace, which is left out of topic names.
 
     Returns:
-        A pair (YAML lines, actuators) for each command message. Each YAML line is (key, value,
+        For each command message, its YAML lines and its actuators. A YAML line is (key, value,
         comment), such as ("topic", "joint_commands", "heard by /motors"). Each actuator has a
         comment.
     """
@@ -290,7 +293,7 @@ def _draft_commands(
         elif found:  # the base's topic, where no joint was heard: leave the other to a comment
             continue
         else:
-            near = _select_joint_topics(topics, one.name)
+            near = _select_joint_topics_nearest_by_name(topics, one.name)
             field = "field", _choose_command_field(near, one.type), "SET THIS: what it commands"
             names = _collect_joint_names(near) or ["actuator"]
             found.append(((*lines, field), [_draft_actuator_with_comment(name) for name in names]))
@@ -303,12 +306,13 @@ def _draft_commands(
     return [((*lines, field), [_draft_actuator_with_comment(name) for name in names])]
 
 
-def _select_joint_topics(
+def _select_joint_topics_nearest_by_name(
     topics: Sequence[SurveyedTopic], command_topic: str
 ) -> list[SurveyedTopic]:
-    """Return the joint topics whose names begin with the most parts of a command topic's name.
+    """Return the joint topics that share most leading parts of their names with a command topic.
 
-    The parts of a name are the words between its slashes.
+    The parts of a name are the words between its slashes. Topics with fewer such parts probably
+    belong to other joints, such as those of another arm.
 
     Args:
         topics: The sensor topics; those that list joint names are joint topics.
@@ -316,6 +320,7 @@ def _select_joint_topics(
     """
 
     def count_equal_leading_parts(topic: SurveyedTopic) -> int:
+        """Return how many leading parts a topic's name shares with that of the command topic."""
         parts = zip(topic.name.split("/"), command_topic.split("/"), strict=False)
         return len(list(takewhile(lambda pair: pair[0] == pair[1], parts)))
 
@@ -330,10 +335,10 @@ def _collect_joint_names(topics: Sequence[SurveyedTopic]) -> list[str]:
 
 
 def _choose_command_field(topics: Sequence[SurveyedTopic], type_: str) -> str:
-    """Choose the message field in which the commands for joints are sent.
+    """Return the path of the message field in which the commands for joints are sent.
 
-    A `JointState` has several. The choice is its position if the robot measures positions and no
-    efforts, else its effort. For other message types there is only one choice.
+    In a `JointState` it is the position if the robot measures positions and no efforts, else the
+    effort. In messages of another type only one field is possible.
 
     Args:
         topics: The topics with joints.
@@ -347,21 +352,23 @@ def _choose_command_field(topics: Sequence[SurveyedTopic], type_: str) -> str:
 
 
 def _draft_actuator_with_comment(name: str, field: str | None = None) -> tuple[ActuatorConfig, str]:
-    """Draft an actuator of the wiring, whose scale, limits and safe value the user must set.
+    """Draft the wiring's entry of an actuator, with placeholders for scale, limits and safe value.
 
     Args:
         name: The name of the actuator.
         field: The field of the message that holds its command; None if all actuators share a field.
 
     Returns:
-        The drafted entry, and a comment that asks the user to set these values.
+        The entry, and a comment that asks the user to set these values.
     """
     one = ActuatorConfig(name, LIMITS[1], 0.0, LIMITS, 0.0, 0.0, field=field)
     return one, "SET scale, limits and safe"
 
 
 def _describe_unused_topics(survey: Survey, constant_numbers: Sequence[str]) -> list[str]:
-    """Return comments that name the topics and numbers which the drafted wiring does not use.
+    """Return comment lines that name topics and numbers that the drafted wiring does not use.
+
+    Topics to which other nodes listen are listed too, because they may take commands.
 
     Args:
         survey: The topics of the robot.
@@ -382,12 +389,14 @@ def _describe_unused_topics(survey: Survey, constant_numbers: Sequence[str]) -> 
 def _describe_unmatched_channels_and_fields(
     match: Match, model: Model, survey: Survey
 ) -> list[str]:
-    """Return comments on the model's channels without a field, and on fields without a channel.
+    """Return comment lines on the model's channels without a field, and fields without a channel.
+
+    The possible command topics of the robot and the model's actuators are listed too.
 
     Args:
         match: The matches between channels and fields.
-        model: The model, whose actuators are listed too.
-        survey: The topics of the robot, of which the possible command topics are listed too.
+        model: The model.
+        survey: The topics of the robot.
     """
     aside = [f"SET THIS: {id_}: nothing like it was heard" for id_ in match.missing]
     aside += [f"somebody listens to {one.name} ({one.type})" for one in survey.subscribed]

@@ -16,7 +16,7 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 
-from an_control.commissioning.doctor.data_checks import Series, describe_series_problems
+from an_control.commissioning.doctor.data_checks import Series, describe_inconsistent_readings
 from an_control.commissioning.doctor.live import LiveRecorder
 from an_control.commissioning.survey import ANGULAR, AngleDetector
 from an_control.ros.graph import (
@@ -155,13 +155,14 @@ class ListenResult:
         seconds: How long the robot was observed.
         sources: The messages of each source.
         ranges: The range of each channel's readings by its id; the patches of cameras have none.
-        reads: How many times the readings of all channels were read.
-        missing: The ids of the channels without a valid reading at the end, by the reason as text.
+        reads: How many times all channels were read.
+        missing: The ids of the channels without a valid reading at the end, by the reason for it.
         control_hz: The control rate of the policy.
         commands: For each command topic a text that names its subscribers and its present
             publishers.
         wrong_commands: Problems of the command topics, as texts.
-        disagreements: Contradictions between readings, as texts (see `describe_series_problems`).
+        disagreements: Contradictions between readings, as texts; see
+            `describe_inconsistent_readings`.
     """
 
     seconds: float
@@ -208,7 +209,7 @@ def _listen_to_sources_with_node(
     seconds: float,
     recorder: LiveRecorder | None,
 ) -> ListenResult:
-    """Listen to the robot with a node that exists already; see `listen_to_sources`.
+    """Listen to the robot with the given node, and return what was observed.
 
     Args:
         node: The node.
@@ -239,10 +240,12 @@ def _listen_to_sources_with_node(
             read_s, reads = time.monotonic(), reads + 1
             update_reading_ranges(table, ranges, time.monotonic_ns(), history)
     for one in heard.values():
-        _look_up_publishers(node, one)
+        _store_publishers_of_source(node, one)
         one.rivals = tuple(inputs.describe_competing_publishers(one.config.name))
     missing = table.explain_missing_channels(time.monotonic_ns())
-    said = [_describe_command_topic(node, message) for message in wiring.command.messages]
+    said = [
+        _describe_command_topic_and_problems(node, message) for message in wiring.command.messages
+    ]
     inputs.close()
     if recorder is not None:
         recorder.close()
@@ -256,16 +259,16 @@ def _listen_to_sources_with_node(
         commands=tuple(text for text, _ in said),
         wrong_commands=tuple(text for _, wrong in said for text in wrong),
         disagreements=tuple(
-            describe_series_problems(_convert_history_to_series(history), table.configs)
+            describe_inconsistent_readings(_convert_history_to_series(history), table.configs)
         ),
     )
 
 
 def _convert_history_to_series(history: list[tuple[float, dict[str, float]]]) -> Series:
-    """Convert a list of readings to arrays, with NaN where a channel has no reading.
+    """Convert a list of readings to a `Series`, with NaN where a channel has no reading.
 
     Args:
-        history: For each tick the time in seconds, and the unscaled readings by channel id.
+        history: Pairs of a time in seconds, and the unscaled readings at that time by channel id.
     """
     ids = tuple(dict.fromkeys(id_ for _, row in history for id_ in row))
     raw = np.array([[row.get(id_, np.nan) for id_ in ids] for _, row in history])
@@ -276,7 +279,7 @@ def _convert_history_to_series(history: list[tuple[float, dict[str, float]]]) ->
 def wait_for_publishers(
     node: Node, executor: SingleThreadedExecutor, topics: Collection[str]
 ) -> None:
-    """Wait until each of these topics has a publisher, or `DISCOVERY_S` seconds have passed."""
+    """Wait until each of the topics has a publisher, but at most `DISCOVERY_S` seconds."""
     until_s = time.monotonic() + DISCOVERY_S
     while time.monotonic() < until_s and not all(map(node.count_publishers, topics)):
         executor.spin_once(timeout_sec=SLICE_S)
@@ -309,12 +312,14 @@ def update_reading_ranges(
 ) -> None:
     """Read all channels from a channel table, and extend each channel's range by its reading.
 
+    Patches of cameras are left out.
+
     Args:
         table: The channel table, which stores the newest messages.
         ranges: The range of each channel by its id, which is updated.
         now_ns: The current time in nanoseconds, from which the age of readings is computed.
-        history: A list to which a pair is appended: the time in seconds, and the unscaled readings
-            by channel id. None for no such list.
+        history: A list to which the time in seconds and the unscaled readings by channel id are
+            appended as a pair, if any reading is new. None for no such list.
     """
     readings = table.read(now_ns)
     if readings.values.ndim > 1:
@@ -335,10 +340,8 @@ def update_reading_ranges(
         one.clipped += clip is not None and not clip[0] < value < clip[1]
 
 
-def _look_up_publishers(node: Node, source: HeardSource) -> None:
-    """Look up who publishes the topic of a source, and store that in the source.
-
-    Stored are the nodes, their quality of service, and wrong message types.
+def _store_publishers_of_source(node: Node, source: HeardSource) -> None:
+    """Store in a source who publishes its topic: the nodes, their quality of service and types.
 
     Args:
         node: The node whose view of the ROS graph is used.
@@ -359,21 +362,23 @@ def _look_up_publishers(node: Node, source: HeardSource) -> None:
 
 
 def _describe_quality_of_service(qos: QoSProfile) -> str:
-    """Describe a quality of service in words, such as "best effort"."""
+    """Return a quality of service in words, such as "reliable, transient local"."""
     best_effort = qos.reliability == ReliabilityPolicy.BEST_EFFORT
     latched = qos.durability == DurabilityPolicy.TRANSIENT_LOCAL
     return ("best effort" if best_effort else "reliable") + (", transient local" if latched else "")
 
 
-def _describe_command_topic(node: Node, message: MessageFields) -> tuple[str, list[str]]:
-    """Describe which nodes publish commands on a topic and which receive them.
+def _describe_command_topic_and_problems(
+    node: Node, message: MessageFields
+) -> tuple[str, list[str]]:
+    """Describe which nodes publish on a command topic, which receive from it, and what is wrong.
 
     Args:
         node: The node whose view of the ROS graph is used.
         message: The topic and the message type of the commands.
 
     Returns:
-        A text that names these nodes, and a list of problems.
+        A text that names these nodes, and a list of problems, one sentence each.
     """
     topic, type_ = message.topic, message.type
     name = node.resolve_topic_name(topic)

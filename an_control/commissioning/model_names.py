@@ -75,9 +75,9 @@ class Match(NamedTuple):
 
 
 def match_channels_with_fields(heard_fields: Sequence[HeardField], model: Model) -> Match:
-    """Find for each channel of a model the message field of the robot that probably is the channel.
+    """Find for each channel of a model the message field that probably carries its readings.
 
-    Each field is used at most once.
+    Fields are compared with channels by name and by range. Each field is used at most once.
 
     Args:
         heard_fields: The fields of received messages, with the channels drafted for them.
@@ -116,7 +116,9 @@ def match_channels_with_fields(heard_fields: Sequence[HeardField], model: Model)
 def rename_matching_actuators(
     actuators: Sequence[tuple[ActuatorConfig, str]], field: str, model: Model
 ) -> list[tuple[ActuatorConfig, str]]:
-    """Give drafted actuators the names of a model's actuators, where the match is certain.
+    """Return drafted actuators with the names of a model's actuators where the match is certain.
+
+    A renamed actuator keeps its message field, which is added to its entry.
 
     Args:
         actuators: The drafted actuators of one message, each with a comment.
@@ -124,7 +126,7 @@ def rename_matching_actuators(
         model: The model.
 
     Returns:
-        All actuators in the same order, renamed or not.
+        All actuators in the same order, renamed or not, each with its comment.
     """
     names = list(model.task.actuators)
     known = {one.name for one, _ in actuators}
@@ -173,10 +175,10 @@ def _assign_names_to_candidates(similarities: Mapping[tuple[str, int], float]) -
 def _compute_field_similarity(
     id_: str, heard_field: HeardField, trained_range: tuple[float, float] | None
 ) -> float:
-    """Return how well a message field fits a channel of the model, from about 0 to 1 (best).
+    """Return how well a message field fits a channel of the model, from -0.2 to 1 (best).
 
-    This is the similarity of their names. `OUT_OF_RANGE` is subtracted if the values of the field
-    are far from the channel's readings in training.
+    This is the similarity of their names, minus `OUT_OF_RANGE` if the values of the field are far
+    from the channel's readings in training.
 
     Args:
         id_: The id of the channel.

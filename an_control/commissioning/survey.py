@@ -62,7 +62,11 @@ class AngleDetector:
         self._jumps = False
 
     def record_value(self, value: float) -> None:
-        """Examine the next value of a number that may be an angle in rad."""
+        """Compare the next value of the number with the values before it.
+
+        Args:
+            value: The value, in rad if the number is an angle.
+        """
         if self._first is None:
             self._first = self._last = value
         change = value - self._last
@@ -174,7 +178,7 @@ def survey_topics(namespace: str, seconds: float) -> Survey:
 def _survey_topics_with_node(
     node: Node, executor: SingleThreadedExecutor, namespace: str, seconds: float
 ) -> Survey:
-    """Listen to all topics with a node that exists already; see `survey_topics`.
+    """Listen to all topics in a namespace with the given node, and return a survey of them.
 
     Args:
         node: The node.
@@ -299,7 +303,7 @@ def _is_command_topic(node: Node, name: str) -> bool:
 def _iterate_subscribed_topics(
     node: Node, prefix: str, topics: dict[str, SurveyedTopic]
 ) -> Iterator[SubscribedTopic]:
-    """Yield the topics that other nodes subscribe to and that are not sensor topics.
+    """Yield the topics to which nodes subscribe, apart from the sensor topics.
 
     Args:
         node: The node whose view of the ROS graph is used.
@@ -316,7 +320,10 @@ def _iterate_subscribed_topics(
 
 
 def _read_element_names(message: Any) -> tuple[str, ...]:
-    """Return the names of array elements that a message lists in its field `name`, else ()."""
+    """Return the names that a message lists in its field `name`, such as those of joints.
+
+    Without such a list the result is ().
+    """
     names = getattr(message, "name", ())
     return tuple(names) if isinstance(names, list) else ()
 

@@ -22,7 +22,7 @@ LOST_PERIODS = 1.75
 
 
 class TickArrays(NamedTuple):
-    """Arrays of T successive ticks, for N channels and A actuators."""
+    """Unscaled readings and commands of T successive ticks, for N channels and A actuators."""
 
     raw: np.ndarray
     """(T, N) numbers of the message fields, before scale and offset; NaN where missing."""
@@ -33,10 +33,10 @@ class TickArrays(NamedTuple):
 
 
 class RecentTicks:
-    """A ring buffer with the readings and commands of the last ten seconds.
+    """A ring buffer with the readings and commands of the last ten seconds or so.
 
     Args:
-        ids: Ids of the N channels to keep, in the order of the arrays.
+        ids: Ids of the N channels whose readings are stored, in the order of the arrays.
         actuators: The number A of actuators.
         period_s: The control period in seconds.
     """
@@ -69,25 +69,30 @@ class RecentTicks:
         return min(self._count, len(self._raw))
 
     def record_tick(
-        self, table: ChannelTable, readings: Readings, before: np.ndarray | None, time_ns: int
+        self,
+        table: ChannelTable,
+        readings: Readings,
+        previous_command: np.ndarray | None,
+        time_ns: int,
     ) -> None:
-        """Store a tick, and the command that was sent after the tick before it.
+        """Store the readings of a tick, and the command that was sent in the tick before.
 
         Args:
-            table: The channel table, which has just been read.
-            readings: The readings of the tick.
-            before: The newest command (A,) on the robot's topics when the tick began; None if it
-                is unknown.
-            time_ns: The time of the tick, by the clock of the readings.
+            table: The channel table, which has just been read and holds the unscaled readings.
+            readings: The readings of the tick, which say which channels are present.
+            previous_command: (A,) the newest command on the robot's topics when the tick began;
+                None if it is unknown.
+            time_ns: The time of the tick, by the clock of the readings. If a tick is missing
+                before it, a gap is marked.
         """
         row = self._row
         if not self._complete:
-            if before is None:
+            if previous_command is None:
                 self._gap = True
             else:
-                self._commands[row - 1] = before
+                self._commands[row - 1] = previous_command
         if readings.ids is not self._present_ids or table.ids is not self._table_ids:
-            self._update_places(table.ids, readings.ids)
+            self._update_channel_places(table.ids, readings.ids)
         if self._places is None:
             self._raw[row] = table.numbers
         else:
@@ -100,7 +105,10 @@ class RecentTicks:
         self._row = row + 1 if row + 1 < len(self._raw) else 0
 
     def copy_arrays(self) -> TickArrays:
-        """Return copies of the arrays of all ticks whose command is known, the oldest first."""
+        """Return copies of the stored readings and commands, the oldest tick first.
+
+        The newest tick is left out while the command that was sent in it is not stored yet.
+        """
         kept, row = len(self), self._row
         parts = [slice(0, row)] if kept < len(self._raw) else [slice(row, None), slice(0, row)]
         count = kept - (not self._complete)
@@ -110,12 +118,14 @@ class RecentTicks:
         )
         return TickArrays(raw, commands, starts)
 
-    def _update_places(self, table_ids: tuple[str, ...], present_ids: tuple[str, ...]) -> None:
-        """Find the place of each kept channel in the table's arrays, and which are missing.
+    def _update_channel_places(
+        self, table_ids: tuple[str, ...], present_ids: tuple[str, ...]
+    ) -> None:
+        """Find where each stored channel is in the channel table's arrays, and which are missing.
 
         Args:
-            table_ids: Ids of all channels of the table.
-            present_ids: Ids of those that are present.
+            table_ids: Ids of all channels of the table, in its order.
+            present_ids: Ids of the channels that have a valid reading.
         """
         self._table_ids, self._present_ids = table_ids, present_ids
         if table_ids == present_ids == self._ids:

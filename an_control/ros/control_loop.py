@@ -344,7 +344,7 @@ class Loop:
             kinds: "scale", "sign" and "offset".
         """
         if self.doctor is not None:
-            self.doctor.set_corrected_kinds(kinds)
+            self.doctor.set_automatically_corrected_kinds(kinds)
 
     def save_black_box_and_describe_file(self, why: str) -> str:
         """Write the black box (record of the last seconds) into a file.
@@ -389,7 +389,7 @@ class Loop:
             if self.active:
                 self._reports.report_tick(readings, now_ns, sent_ns, begin_s, end_s)
                 if self.doctor is not None:
-                    self.doctor.end_tick(readings, before, now_ns, stamp_ns)
+                    self.doctor.record_tick_and_check_readings(readings, before, now_ns, stamp_ns)
         except Exception as error:
             self._deactivate_after_error(error)
         finally:

@@ -242,7 +242,7 @@ class DiagnosticsReport:
         """
         if self._doctor is None or self._controller.acting.policy.monitor_report is None:
             return []
-        fine, text, values = self._doctor.describe()
+        fine, text, values = self._doctor.make_diagnostics()
         return [self._make_status("doctor", OK if fine else WARN, text, values)]
 
     def _make_watchdog_status(self, active: bool) -> DiagnosticStatus:

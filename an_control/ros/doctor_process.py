@@ -39,9 +39,9 @@ Request = Callable[[], tuple[dict[str, Any], dict[str, np.ndarray]]]
 
 
 class DoctorProcess:
-    """A process that examines recorded ticks for a wrong line of the wiring.
+    """A separate process that examines recorded ticks for mistakes in the wiring.
 
-    All methods return at once; they may be called from one thread.
+    No method waits for the process. All methods must be called from the same thread.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class DoctorProcess:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request has not been answered yet."""
+        """Whether a request was sent whose answer has not been fetched yet."""
         return self._busy
 
     @property
@@ -66,22 +66,28 @@ class DoctorProcess:
         return None if self._process is None else self._process.pid
 
     def send_request(self, request: Request) -> None:
-        """Examine recorded ticks; start the process if it does not run yet.
+        """Let the process examine recorded ticks; start the process if it does not run yet.
 
-        The caller must wait for the answer before it sends the next request.
+        The caller must fetch the answer with `pop_answer` before it sends the next request.
 
         Args:
-            request: Called on another thread; returns what is sent.
+            request: Function that returns the content of the request. It is called on another
+                thread.
         """
         with self._changed:
             self._request, self._busy = request, True
             if self._thread is None:
-                self._thread = threading.Thread(target=self._talk, name="doctor", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._exchange_requests_until_closed, name="doctor", daemon=True
+                )
                 self._thread.start()
             self._changed.notify()
 
-    def take_answer(self) -> list[dict[str, Any]] | None:
-        """Return the findings of the last request, once; None if there are none yet."""
+    def pop_answer(self) -> list[dict[str, Any]] | None:
+        """Return the answer to the last request and forget it; None if there is no answer yet.
+
+        The answer is a list of findings as mappings, which is empty if nothing was found.
+        """
         answer = self._answer
         if answer is not None:
             self._answer, self._busy = None, False
@@ -95,15 +101,18 @@ class DoctorProcess:
         if self._process is not None:
             self._process.kill()
 
-    def _talk(self) -> None:
-        """Send requests and read answers until the process is closed or has ended."""
+    def _exchange_requests_until_closed(self) -> None:
+        """Start the process, and pass requests and answers until `close` is called or it ends.
+
+        This runs on a thread of its own.
+        """
         try:
             process = self._process = self._start_process()
             while (request := self._wait_for_request()) is not None:
-                self._answer = self._exchange(process, *request())
+                self._answer = self._send_request_and_read_answer(process, *request())
         except Exception as error:  # whatever it is, the robot goes on without the doctor
             if not self._closed:
-                self.failure = self._explain_end(error)
+                self.failure = self._explain_why_process_ended(error)
         finally:
             self._busy = False
             if self._process is not None:
@@ -122,29 +131,32 @@ class DoctorProcess:
         )
 
     def _wait_for_request(self) -> Request | None:
-        """Wait for the next request; return None once the process is closed."""
+        """Wait for the next request and return it; return None once `close` has been called."""
         with self._changed:
             self._changed.wait_for(lambda: self._request is not None or self._closed)
             request, self._request = self._request, None
             return None if self._closed else request
 
     @staticmethod
-    def _exchange(
-        process: subprocess.Popen[bytes], about: dict[str, Any], arrays: dict[str, np.ndarray]
+    def _send_request_and_read_answer(
+        process: subprocess.Popen[bytes], values: dict[str, Any], arrays: dict[str, np.ndarray]
     ) -> list[dict[str, Any]]:
-        """Send a request and return the answer.
+        """Send a request to the process, wait for its answer, and return that.
 
         Args:
             process: The process.
-            about: What is written as JSON.
-            arrays: Arrays by name.
+            values: Values of the request by name, which are written as JSON.
+            arrays: Arrays of the request by name.
+
+        Returns:
+            The findings; see `worker.describe_finding`.
 
         Raises:
             EOFError: The process has ended.
         """
         assert process.stdin is not None and process.stdout is not None
         content = io.BytesIO()
-        np.savez(content, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
+        np.savez(content, about=np.array(json.dumps(values)), **arrays)  # type: ignore[arg-type]
         body = content.getvalue()
         process.stdin.write(len(body).to_bytes(LENGTH_BYTES, "little") + body)
         process.stdin.flush()
@@ -154,11 +166,11 @@ class DoctorProcess:
         answer: list[dict[str, Any]] = json.loads(line)
         return answer
 
-    def _explain_end(self, error: Exception) -> str:
-        """Return why the process does not answer any more.
+    def _explain_why_process_ended(self, error: Exception) -> str:
+        """Return why the process does not answer any more, as text.
 
         Args:
-            error: The error that its thread met.
+            error: The error that occurred while the process was started or answered.
         """
         if self._process is None:
             return f"it could not be started: {error}"
@@ -169,7 +181,7 @@ class DoctorProcess:
 
     @staticmethod
     def _end_process(process: subprocess.Popen[bytes]) -> None:
-        """End the process and wait until it has ended."""
+        """Kill the process, wait until it has ended, and close its pipes."""
         process.kill()
         process.wait()
         for pipe in (process.stdin, process.stdout):

@@ -464,11 +464,11 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
 
         Only scales, signs and offsets of sensors can be corrected.
         """
-        return self._answer_about_doctor(RunningDoctor.apply_corrections, response)
+        return self._answer_about_doctor(RunningDoctor.apply_corrections_or_explain, response)
 
     def _on_undo_corrections(self, _: Any, response: Any) -> Any:
         """Read the corrected channels by the wiring file again."""
-        return self._answer_about_doctor(RunningDoctor.undo_corrections, response)
+        return self._answer_about_doctor(RunningDoctor.undo_corrections_or_explain, response)
 
     def _answer_about_doctor(self, act: Callable[[RunningDoctor], str], response: Any) -> Any:
         """Let the doctor act on request of a client.
@@ -594,7 +594,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         if wiring is None:
             return None
         if self._loop.doctor is not None:
-            wiring = self._loop.doctor.make_rewired_wiring(wiring, before)
+            wiring = self._loop.doctor.drop_corrections_of_rewired_channels(wiring, before)
         return self._loop.make_rewired_table(wiring)
 
     def _rewire(self, table: ChannelTable) -> None:
@@ -609,7 +609,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         if conversions := table.wiring.list_changed_conversions(before):
             loop.restart_monitor(conversions)
         if loop.doctor is not None:
-            loop.doctor.drop_rewired_findings(table.wiring, before)
+            loop.doctor.drop_findings_of_rewired_channels(table.wiring, before)
         changes = table.wiring.describe_changes(before)
         more = f" and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
         self.get_logger().info(f"rewired: {', '.join(changes[:SHOWN]) or 'nothing new'}{more}")

@@ -56,13 +56,15 @@ class RunningFinding:
         kind: Kind of mistake, such as "sign".
         members: Ids of the channels, or names of the actuators.
         text: What is wrong.
-        correction: What the value in the file would become.
-        log_odds: Nats by which the readings are more likely with the correction.
+        correction: The new value in the wiring file, or advice if no change of the file can help.
+        log_odds: Nats by which the readings are more likely with the correction than without it.
         certainty: "certain", "very likely" or "likely".
         alternatives: Other mistakes that explain the readings as well.
-        lines: Lines of the wiring file that it changes: number, text and corrected text.
-        conversions: The corrected scales and offsets; empty if it cannot be corrected at run time.
-        corrected: Whether it is corrected while the node runs.
+        lines: Lines of the wiring file that the correction changes: number, text and corrected
+            text.
+        conversions: The corrected scales and offsets; empty if the mistake cannot be corrected
+            while the node runs.
+        corrected: Whether the mistake is corrected at present, without a change of the file.
     """
 
     kind: str
@@ -78,35 +80,35 @@ class RunningFinding:
 
     @property
     def key(self) -> tuple[str, tuple[str, ...]]:
-        """The kind and the members, by which the finding is recognised in the next answer."""
+        """The kind and the members, by which the same finding is recognised in the next answer."""
         return self.kind, self.members
 
     @property
     def is_announceable(self) -> bool:
-        """Whether it is certain enough, and no other mistake explains the readings as well."""
+        """Whether the finding is at least very likely, and no other mistake as likely."""
         return self.certainty in SURE and not self.alternatives
 
     @property
-    def names(self) -> str:
-        """The members as text, of which the first four are named."""
+    def member_names(self) -> str:
+        """The names of the first four channels or actuators, and how many more there are."""
         more = len(self.members) - 4
         return ", ".join(self.members[:4]) + (f" and {more} more" if more > 0 else "")
 
     @property
     def sentence(self) -> str:
-        """What is wrong with which channels or actuators."""
-        return f"{self.names} {self.text}"
+        """The names of the channels or actuators, and what is wrong with them."""
+        return f"{self.member_names} {self.text}"
 
     @property
     def how_sure(self) -> str:
-        """How certain it is, with the nats."""
+        """The certainty of the finding in words, with its nats."""
         return f"{self.certainty} ({self.log_odds:.0f} nats)"
 
     def describe_change(self, file: str) -> str:
-        """Return which lines of a wiring file to change, and how; or what else to do.
+        """Return as text which lines of the wiring file to change, or what else to do.
 
         Args:
-            file: The path of the file.
+            file: The path of the file, for the text.
         """
         if not self.lines:
             return self.correction
@@ -116,16 +118,17 @@ class RunningFinding:
 
 
 class RunningDoctor:
-    """Asks the wiring doctor while the robot runs, announces what it finds, and corrects it.
+    """Lets the wiring doctor examine a running robot, and announces and corrects its findings.
 
     Args:
         logger: The node's logger.
         controller: The controller, whose monitor and readings are watched.
-        correct: Changes scales and offsets of channels from the next tick on. It gets them by the
-            id of the channel's entry in the wiring, and raises ValueError if it cannot.
-        corrects: The kinds of mistakes that are corrected without being asked: "scale", "sign" and
-            "offset".
-        process: The doctor's process; None: a new one.
+        correct: Function that changes scales and offsets of channels from the next tick on. Its
+            argument holds them by the id of the channel's entry in the wiring. It raises ValueError
+            if the change is not possible.
+        corrects: The kinds of mistakes that are corrected without a request: some of "scale",
+            "sign" and "offset".
+        process: The doctor's process; None for a new one.
     """
 
     def __init__(
@@ -168,34 +171,43 @@ class RunningDoctor:
         """The doctor's process."""
         return self._process
 
-    def set_corrected_kinds(self, kinds: Sequence[str]) -> None:
-        """Set which kinds of mistakes are corrected without being asked; undo all if it is none.
+    def set_automatically_corrected_kinds(self, kinds: Sequence[str]) -> None:
+        """Set which kinds of mistakes are corrected without a request.
+
+        Announced mistakes of these kinds are corrected at once. Without any kind, all corrections
+        are undone.
 
         Args:
-            kinds: "scale", "sign" and "offset".
+            kinds: Some of "scale", "sign" and "offset", or none.
         """
         self._corrects = frozenset(kinds)
         self._undone.clear()
         if kinds:
-            self._correct_unasked()
+            self._apply_automatic_corrections()
         else:
-            self.undo_corrections()
+            self.undo_corrections_or_explain()
             self._undone.clear()
 
     def mark_gap(self) -> None:
-        """Note that the next tick does not follow from the one before, as after a reset."""
+        """Mark the next tick as one that does not directly follow the tick before it."""
         if self._ticks is not None:
             self._ticks.mark_gap()
 
-    def end_tick(
-        self, readings: Readings, before: np.ndarray | None, now_ns: int, stamp_ns: int | None
+    def record_tick_and_check_readings(
+        self,
+        readings: Readings,
+        previous_command: np.ndarray | None,
+        now_ns: int,
+        stamp_ns: int | None,
     ) -> None:
-        """Record a tick after its command was sent; ask the doctor if the readings are improbable.
+        """Record a tick, and ask the doctor if the readings have been improbable for some time.
+
+        This is called after the tick's command was sent, so that it delays no command.
 
         Args:
             readings: The readings of the tick.
-            before: The newest command (A,) on the robot's topics when the tick began; None if it
-                is unknown.
+            previous_command: (A,) the newest command on the robot's topics when the tick began;
+                None if it is unknown.
             now_ns: The time of the tick.
             stamp_ns: The stamp of its readings in lockstep with a simulator, else None.
         """
@@ -207,7 +219,9 @@ class RunningDoctor:
         if ticks is None:
             return
         if controller.stepped:
-            ticks.record_tick(table, readings, before, now_ns if stamp_ns is None else stamp_ns)
+            ticks.record_tick(
+                table, readings, previous_command, now_ns if stamp_ns is None else stamp_ns
+            )
         else:
             ticks.mark_gap()
         self._unchecked += 1
@@ -215,10 +229,13 @@ class RunningDoctor:
             self._unchecked = 0
             report = policy.monitor_report
             if report is not None:
-                self._check_report(report, ticks)
+                self._act_on_monitor_report(report, ticks)
 
-    def _check_report(self, report: MonitorReport, ticks: RecentTicks) -> None:
-        """Ask the doctor, or take its answer, if the monitor finds the readings improbable.
+    def _act_on_monitor_report(self, report: MonitorReport, ticks: RecentTicks) -> None:
+        """Examine the recorded ticks, or withdraw findings, as the monitor's report demands.
+
+        If the readings have been improbable for some time, the doctor is asked, and its answer is
+        handled. If they have been probable for some time, findings are withdrawn.
 
         Args:
             report: The monitor's report.
@@ -235,32 +252,32 @@ class RunningDoctor:
         process = self._process
         failed = bool(process.failure) and not self._failure_logged
         if self._doubts >= self._needed_doubts or process.is_busy or failed:
-            self._examine(ticks)
+            self._handle_answer_or_send_request(ticks)
         elif self.findings and not self._doubts:
-            self._withdraw_findings()
+            self._withdraw_outdated_findings()
         if self._doubts:
             self._clear_since_s = 0.0
 
-    def apply_corrections(self) -> str:
+    def apply_corrections_or_explain(self) -> str:
         """Correct the announced mistakes in scale, sign and offset, on request of a person.
 
         Returns:
-            Why nothing was corrected, or "".
+            "" if all were corrected, else the reason why one of them was not.
         """
         wanted = [one for one in self.findings if one.conversions and not one.corrected]
         if not wanted:
             return "the doctor has announced nothing that can be corrected while the robot runs"
         for one in wanted:
             self._undone -= one.conversions.keys()
-            if reason := self._apply(one):
+            if reason := self._correct_finding_or_explain(one):
                 return reason
         return ""
 
-    def undo_corrections(self) -> str:
-        """Read the corrected channels by the lines of the wiring file again.
+    def undo_corrections_or_explain(self) -> str:
+        """Give corrected channels the scale and offset of the wiring file again.
 
         Returns:
-            Why nothing was undone, or "".
+            "" if all corrections were undone, else the reason why none was.
         """
         if not self._originals:
             return "nothing is corrected"
@@ -276,26 +293,27 @@ class RunningDoctor:
         self._logger.warning(f"doctor: correction undone, the wiring file counts again: {names}")
         return ""
 
-    def make_rewired_wiring(self, wiring: Wiring, before: Wiring) -> Wiring:
-        """Return a rewired wiring in which rewired channels have the file's scale and offset again.
+    def drop_corrections_of_rewired_channels(self, wiring: Wiring, wiring_before: Wiring) -> Wiring:
+        """Return a wiring in which rewired channels have the scale and offset of the file again.
 
         Args:
-            wiring: The rewired wiring, with the corrections of the wiring before it.
-            before: The wiring before it.
+            wiring: The rewired wiring, in which channels are still corrected.
+            wiring_before: The wiring before the rewiring; channels that read another topic or field
+                in it are rewired.
         """
-        rewired = _list_rewired_entries(wiring, before)
+        rewired = _list_rewired_entries(wiring, wiring_before)
         return wiring.with_conversions(
             {id_: pair for id_, pair in self._originals.items() if id_ in rewired}
         )
 
-    def drop_rewired_findings(self, wiring: Wiring, before: Wiring) -> None:
+    def drop_findings_of_rewired_channels(self, wiring: Wiring, wiring_before: Wiring) -> None:
         """Forget the findings and corrections of channels that have just been rewired.
 
         Args:
             wiring: The rewired wiring.
-            before: The wiring before it.
+            wiring_before: The wiring before the rewiring.
         """
-        rewired = _list_rewired_entries(wiring, before)
+        rewired = _list_rewired_entries(wiring, wiring_before)
         if dropped := rewired & self._originals.keys():
             names = ", ".join(sorted(dropped))
             self._logger.info(f"doctor: correction dropped by the rewiring: {names}")
@@ -314,11 +332,12 @@ class RunningDoctor:
         """End the doctor's process."""
         self._process.close()
 
-    def describe(self) -> tuple[bool, str, dict[str, Any]]:
-        """Return the findings for the diagnostics.
+    def make_diagnostics(self) -> tuple[bool, str, dict[str, Any]]:
+        """Return the state of the doctor and its findings for the diagnostics.
 
         Returns:
-            Whether there are none, a description, and figures by name.
+            Whether the doctor runs and has found nothing, a description, and the values of all
+            findings by name.
         """
         file = self._controller.wiring.file
         if self._process.failure:
@@ -336,7 +355,7 @@ class RunningDoctor:
         for number, one in enumerate(self.findings, 1):
             state = "yes" if one.corrected else "no" if one.conversions else "by hand only"
             values |= {
-                f"{number} what": one.names,
+                f"{number} what": one.member_names,
                 f"{number} is wrong": one.text,
                 f"{number} how sure": one.how_sure,
                 f"{number} would become": one.correction,
@@ -346,7 +365,10 @@ class RunningDoctor:
         return not (self.findings or self._process.failure), text, values
 
     def _restart_examination(self) -> None:
-        """Forget the last answer, and ask the doctor as soon as there is reason to."""
+        """Forget earlier answers and the pause before the next request.
+
+        If the doctor is busy, its answer is dropped when it arrives.
+        """
         self._doubts = 0
         self._candidates: dict[tuple[str, tuple[str, ...]], RunningFinding] = {}
         self._pause_s, self._next_s = PAUSE_S, 0.0
@@ -354,11 +376,13 @@ class RunningDoctor:
         """Whether the answer that is awaited is about an earlier wiring."""
 
     def _start_recording(self, table: ChannelTable, policy: Policy) -> None:
-        """Record ticks anew, because the channel table or the policy is another one.
+        """Start a new recording, because the channel table or the policy was replaced.
+
+        Nothing is recorded if the policy has no monitor.
 
         Args:
-            table: The channel table.
-            policy: The policy.
+            table: The new channel table.
+            policy: The new policy.
         """
         self._table, self._policy, self._ticks = table, policy, None
         self._restart_examination()
@@ -368,8 +392,10 @@ class RunningDoctor:
         self._ticks = RecentTicks(task.channels, len(names), self._controller.step_s)
         self._doubt_nats = DOUBT_NATS * len(task.channels)
 
-    def _examine(self, ticks: RecentTicks) -> None:
-        """Take the doctor's answer, and send it the next request.
+    def _handle_answer_or_send_request(self, ticks: RecentTicks) -> None:
+        """Handle the doctor's answer if there is one; else send a request if one is due.
+
+        If the doctor's process has failed, this is logged once.
 
         Args:
             ticks: The recorded ticks.
@@ -383,11 +409,13 @@ class RunningDoctor:
                     f" {process.failure}"
                 )
             return
-        answer = process.take_answer()
+        answer = process.pop_answer()
         if answer is not None:
             self._next_s = time.monotonic() + self._pause_s
             if not self._stale:
-                self._take_findings([RunningFinding(**_as_tuples(one)) for one in answer])
+                self._announce_agreed_findings(
+                    [RunningFinding(**_convert_lists_to_tuples(one)) for one in answer]
+                )
             self._stale = False
             return
         if process.is_busy or self._doubts < self._needed_doubts:
@@ -396,15 +424,21 @@ class RunningDoctor:
             self.request_examination()
 
     def request_examination(self) -> None:
-        """Let the doctor examine the recorded ticks. An earlier request must have been answered."""
+        """Let the doctor examine the recorded ticks.
+
+        The answer to the request before must have been handled.
+        """
         if self._ticks is not None:
             self._process.send_request(self._make_request(self._ticks.copy_arrays()))
 
     def _make_request(self, arrays: TickArrays) -> Callable[[], Any]:
-        """Return a function that makes the request to examine some ticks, on another thread.
+        """Return a function that makes the request to examine some ticks.
+
+        The function is called on another thread, so that the conversion of the commands delays no
+        tick.
 
         Args:
-            arrays: The ticks.
+            arrays: The readings and commands of the ticks.
         """
         acting, table = self._controller.acting, self._controller.table
         model_path, convert = acting.model_path, acting.convert_to_action
@@ -443,8 +477,8 @@ class RunningDoctor:
 
         return make
 
-    def _take_findings(self, found: list[RunningFinding]) -> None:
-        """Announce the findings that two answers in a row agree on.
+    def _announce_agreed_findings(self, found: list[RunningFinding]) -> None:
+        """Announce the findings that are both in the newest answer and in the one before.
 
         Args:
             found: The findings of the newest answer.
@@ -465,22 +499,29 @@ class RunningDoctor:
                 f"doctor: {one.sentence}, {one.how_sure}: {one.describe_change(file)}"
             )
         self._blames_motor = any(one.kind.startswith("motor") for one in found)
-        self._correct_unasked()
+        self._apply_automatic_corrections()
 
-    def _correct_unasked(self) -> None:
-        """Correct the announced mistakes that are certain and of the kinds to be corrected.
+    def _apply_automatic_corrections(self) -> None:
+        """Correct the announced mistakes that may be corrected without a request.
 
-        Nothing is corrected while the doctor also blames a motor, because what a motor does may
-        look like a sensor's mistake.
+        They must be certain. Nothing is corrected while the newest answer also names a mistake of a
+        motor, because the effects of that may look like a sensor's mistake.
         """
         if self._blames_motor:
             return
         for one in tuple(self.findings):
-            if not one.corrected and one.certainty == "certain" and self._may_correct(one):
-                self._apply(one)
+            if (
+                not one.corrected
+                and one.certainty == "certain"
+                and self._may_correct_automatically(one)
+            ):
+                self._correct_finding_or_explain(one)
 
-    def _may_correct(self, finding: RunningFinding) -> bool:
-        """Return whether a finding is to be corrected without being asked."""
+    def _may_correct_automatically(self, finding: RunningFinding) -> bool:
+        """Return whether the settings allow that a finding is corrected without a request.
+
+        A finding whose correction a person has undone is not corrected again.
+        """
         conversions = finding.conversions
         if not conversions or self._undone & conversions.keys():
             return False
@@ -496,8 +537,12 @@ class RunningDoctor:
                 needed.add("offset")
         return needed <= self._corrects
 
-    def _apply(self, finding: RunningFinding) -> str:
-        """Correct a finding from the next tick on. Return why that failed, or ""."""
+    def _correct_finding_or_explain(self, finding: RunningFinding) -> str:
+        """Correct a finding from the next tick on.
+
+        Returns:
+            "" if it was corrected, else the reason why it was not.
+        """
         configs = {one.id: one for one in self._controller.wiring.channels}
         before = {id_: (configs[id_].scale, configs[id_].offset) for id_ in finding.conversions}
         try:
@@ -509,13 +554,13 @@ class RunningDoctor:
         finding.corrected = True
         self.findings.sort(key=lambda one: one.corrected)
         self._logger.warning(
-            f"doctor: corrected while the node runs: {finding.names}: {finding.correction}; the"
-            " wiring file is unchanged (service undo_corrections: back to the file)"
+            f"doctor: corrected while the node runs: {finding.member_names}: {finding.correction};"
+            " the wiring file is unchanged (service undo_corrections: back to the file)"
         )
         return ""
 
-    def _withdraw_findings(self) -> None:
-        """Withdraw findings that are not corrected, once readings have been probable for 10 s."""
+    def _withdraw_outdated_findings(self) -> None:
+        """Drop findings that are not corrected, if readings have been probable for 10 s."""
         now_s = time.monotonic()
         if not self._clear_since_s:
             self._clear_since_s = now_s
@@ -526,25 +571,25 @@ class RunningDoctor:
             self.findings, self._candidates = left, {}
 
 
-def _list_rewired_entries(wiring: Wiring, before: Wiring) -> set[str]:
-    """Return the ids of a wiring's entries that read another topic, source or field than before.
+def _list_rewired_entries(wiring: Wiring, wiring_before: Wiring) -> set[str]:
+    """Return the ids of the channel entries that read another topic, source or field than before.
 
     Args:
-        wiring: The wiring.
-        before: The wiring before it.
+        wiring: The rewired wiring.
+        wiring_before: The wiring before the rewiring.
     """
     new, old = (
         {
             one.id: (one.field, one.source, each.find_source(one.source).topic)
             for one in each.channels
         }
-        for each in (wiring, before)
+        for each in (wiring, wiring_before)
     )
     return {id_ for id_, read in new.items() if old.get(id_) != read}
 
 
-def _as_tuples(finding: dict[str, Any]) -> dict[str, Any]:
-    """Return a finding from JSON with tuples in place of lists where they are compared."""
+def _convert_lists_to_tuples(finding: dict[str, Any]) -> dict[str, Any]:
+    """Return a finding from JSON, with tuples instead of lists in its members and conversions."""
     return {
         **finding,
         "members": tuple(finding["members"]),

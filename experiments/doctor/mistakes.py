@@ -24,7 +24,7 @@ MODELS = Path(__file__).resolve().parents[2] / "models"
 
 @dataclass(frozen=True)
 class Mistake:
-    """One mistake in a wiring, or one fault of the robot; see `Robot.record_run`.
+    """One mistake in a wiring, or one fault of the robot; see `Robot.record_run_and_mean_return`.
 
     Attributes:
         kind: One of sign, scale, offset, delay, stuck, noise only, swapped, permuted, motor
@@ -65,15 +65,15 @@ class MistakenWiring:
     past: list[np.ndarray] = field(default_factory=list)
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
-    def distort_readings(self, true: np.ndarray, first: bool) -> np.ndarray:
-        """Return the numbers (N,) that sensors with these mistakes send, before scaling.
+    def distort_readings(self, true_readings: np.ndarray, is_first_step: bool) -> np.ndarray:
+        """Return the unscaled numbers (N,) that arrive from the sensors, with all mistakes.
 
         Args:
-            true: The correct readings (N,).
-            first: Whether this is the first step of an episode.
+            true_readings: The correct readings (N,), after scale and offset.
+            is_first_step: Whether this is the first step of an episode.
         """
-        raw = (true - self.offset) / self.scale
-        if first:
+        raw = (true_readings - self.offset) / self.scale
+        if is_first_step:
             self.past = []
         self.past.append(raw.copy())
         for one in self.mistakes:
@@ -137,7 +137,7 @@ class Robot:
             self._read_wiring(wiring)
 
     def _read_wiring(self, file: Path) -> None:
-        """Set scale, offset, clip bounds and topic of each channel from a wiring file."""
+        """Set scale, offset, clip bounds and source group of each channel from a wiring file."""
         wiring = load_wiring(file)
         for config in wiring.channels:
             before, _, _ = config.id.partition("*")
@@ -153,7 +153,7 @@ class Robot:
                 self.groups.setdefault(f"source {config.source}", ())
                 self.groups[f"source {config.source}"] += (place,)
 
-    def record_run(
+    def record_run_and_mean_return(
         self,
         mistakes: Sequence[Mistake] = (),
         *,
@@ -163,7 +163,7 @@ class Robot:
         disturbance: DisturbanceSettings | None = None,
         repaired: Any = None,
     ) -> tuple[Recording, float]:
-        """Run the robot and record it.
+        """Run the robot with mistakes in its wiring, and record what the doctor would see.
 
         Args:
             mistakes: The mistakes in the wiring.
@@ -172,9 +172,9 @@ class Robot:
                 episode.
             play_to_end: Whether the episode in which `ticks` are reached is played to its end, so
                 that its return is complete; these further steps are not recorded.
-            disturbance: A disturbance of readings and robot.
-            repaired: A repaired wiring, as the doctor found it: scale and offset (N,) of the
-                readings, gain (A,) and order of the actions. None for the robot's own wiring.
+            disturbance: A disturbance of readings and robot; None for none.
+            repaired: The `CandidateWiring` that the doctor found, by which the policy's readings
+                and actions are converted; None for the robot's own wiring.
 
         Returns:
             The recording and the mean return of the episodes.
@@ -204,7 +204,7 @@ class Robot:
                 values = np.append(np.asarray(tick.values, float), np.nan)[order]
                 raw = wired.distort_readings(values, first)
                 if tick.arrived or action is None:
-                    seen, present = self._make_policy_readings(raw, repaired)
+                    seen, present = self._make_policy_readings_and_presence(raw, repaired)
                     action = self.policy.step_array(
                         seen[present],
                         tuple(name for name, there in zip(self.ids, present, strict=True) if there),
@@ -226,14 +226,15 @@ class Robot:
         )  # fmt: skip
         return recording, float(np.mean(returns))
 
-    def _make_policy_readings(
+    def _make_policy_readings_and_presence(
         self, raw: np.ndarray, repaired: Any
     ) -> tuple[np.ndarray, np.ndarray]:
         """Convert the numbers that the sensors send to the readings that the policy gets.
 
         Args:
-            raw: The numbers (N,).
-            repaired: The repaired wiring; None for the robot's own wiring.
+            raw: The unscaled numbers (N,).
+            repaired: The `CandidateWiring` by which they are converted; None for the robot's own
+                wiring.
 
         Returns:
             The readings (N,), and whether each is present (N,).
@@ -247,14 +248,11 @@ class Robot:
         return values, ~np.isnan(values)
 
     def _convert_action_to_own_wiring(self, action: np.ndarray, repaired: Any) -> np.ndarray:
-        """Convert an action for a repaired wiring to the equal one for the robot's own wiring.
-
-        With the returned action (A,) the robot's wiring sends the commands that the repaired wiring
-        would send.
+        """Return the action (A,) with which the robot's own wiring sends a repaired one's commands.
 
         Args:
-            action: The policy's action (A,) for the repaired wiring.
-            repaired: The repaired wiring; None returns the action unchanged.
+            action: The policy's action (A,), which is meant for the repaired wiring.
+            repaired: The repaired `CandidateWiring`; None: the action is returned unchanged.
         """
         if repaired is None:
             return np.asarray(action)

@@ -78,10 +78,10 @@ KINDS = (
 
 
 def draw_mistake(robot: Robot, clean: Recording, rng: np.random.Generator) -> Mistake:
-    """Draw a random mistake.
+    """Draw a random mistake in the wiring of a robot.
 
     Args:
-        robot: The robot, whose channels and motors are drawn from.
+        robot: The robot, one of whose channels or motors gets the mistake.
         clean: A recording without mistakes, which shows how large the readings are.
         rng: The random generator.
     """
@@ -110,7 +110,7 @@ def draw_mistake(robot: Robot, clean: Recording, rng: np.random.Generator) -> Mi
 
 
 def make_expected_wiring(recording: Recording, mistakes: Sequence[Mistake]) -> CandidateWiring:
-    """Return the wiring that undoes these mistakes, which the doctor should find.
+    """Return the wiring that the doctor should find: the one that undoes the given mistakes.
 
     Args:
         recording: A recording of a robot whose wiring has the mistakes.
@@ -145,7 +145,7 @@ def make_expected_wiring(recording: Recording, mistakes: Sequence[Mistake]) -> C
 def is_diagnosed_wiring_right(
     diagnosed: CandidateWiring, expected: CandidateWiring, recording: Recording
 ) -> bool:
-    """Return whether the wiring that the doctor found is right, up to small differences in numbers.
+    """Return whether the wiring that the doctor found is nearly equal to the right one.
 
     Scales may differ by 10 %, offsets by half a standard deviation of the readings, and motor gains
     by 40 %.
@@ -219,17 +219,23 @@ def cut_recording_to_start(recording: Recording, ticks: int) -> Recording:
 def run_trial(
     robot: Robot, mistakes: Sequence[Mistake], seed: int, *, returns: bool
 ) -> dict[str, Any]:
-    """Run a robot with mistakes; return as a row what the doctor finds and how long it takes.
+    """Run a robot with mistakes in its wiring, and return what the doctor finds.
 
     Args:
         robot: The robot.
         mistakes: The mistakes.
         seed: The seed of the episodes.
-        returns: Whether to measure the robot's returns too: with the mistakes, with the repaired
-            wiring, and without mistakes.
+        returns: Whether to measure also the robot's returns (sums of rewards) with the mistakes,
+            with the repaired wiring and without mistakes; and after how many seconds the mistakes
+            are found.
+
+    Returns:
+        A row of results: outcome, findings, processor time and the other measured values by name.
     """
     whole = SECONDS[-1]
-    recording, total = robot.record_run(mistakes, seed=seed, ticks=round(whole / robot.step_s))
+    recording, total = robot.record_run_and_mean_return(
+        mistakes, seed=seed, ticks=round(whole / robot.step_s)
+    )
     row: dict[str, Any] = {"seed": seed, "outcome": "missed", "after_s": None}
     begin_s = time.process_time()
     for seconds in SECONDS if returns else SECONDS[-1:]:
@@ -244,14 +250,20 @@ def run_trial(
     if returns:
         del total
         fixed = diagnosis.corrected
-        row["return"] = robot.record_run(mistakes, seed=seed)[1]
-        row["return_fixed"] = robot.record_run(mistakes, seed=seed, repaired=fixed)[1]
-        row["return_right"] = robot.record_run((), seed=seed)[1]
+        row["return"] = robot.record_run_and_mean_return(mistakes, seed=seed)[1]
+        row["return_fixed"] = robot.record_run_and_mean_return(mistakes, seed=seed, repaired=fixed)[
+            1
+        ]
+        row["return_right"] = robot.record_run_and_mean_return((), seed=seed)[1]
     return row
 
 
-def list_trials(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
-    """Yield for each trial its name, and a function that runs it and returns its row of results."""
+def iterate_named_trials(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+    """Yield the name of each trial, and a function that runs it and returns its row of results.
+
+    Args:
+        options: The options of the command line, which select the trials.
+    """
     robots: dict[str, Robot] = {}
 
     def get_robot(name: str) -> Robot:
@@ -295,36 +307,44 @@ def list_trials(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
 
 
 def run_healthy_trial(robot: Robot, disturbance: str, seed: int, seconds: float) -> dict[str, Any]:
-    """Run a robot whose wiring is right; return as a row the mistakes that the doctor reports.
+    """Run a robot whose wiring is right, and return the mistakes that the doctor reports.
 
     Args:
         robot: The robot.
         disturbance: A disturbance such as "delay=1", or "none".
         seed: The seed of the episodes.
         seconds: The length of the recording.
+
+    Returns:
+        A row of results by name: the outcome "nothing" or "false", the ticks and the findings.
     """
     settings = EvaluationProtocol.parse(
         f"none,{disturbance}" if disturbance != "none" else disturbance
     ).disturbance
     ticks = round(seconds / robot.step_s)
-    recording, _ = robot.record_run(seed=seed, ticks=ticks, disturbance=settings)
+    recording, _ = robot.record_run_and_mean_return(seed=seed, ticks=ticks, disturbance=settings)
     diagnosis = diagnose(recording, robot.forward)
     findings = [f"{', '.join(one.members)}: {one.text}" for one in diagnosis.findings]
     return {"outcome": "false" if findings else "nothing", "ticks": ticks, "findings": findings}
 
 
 def run_random_trial(robot: Robot, trial_number: int, mistake_count: int) -> dict[str, Any]:
-    """Run a robot with random mistakes in its wiring; return as a row what the doctor finds.
+    """Run a robot with random mistakes in its wiring, and return what the doctor finds.
 
     Args:
         robot: The robot.
-        trial_number: The number of the trial, which is the seed of the random mistakes.
+        trial_number: The number of the trial, from which the seeds are derived.
         mistake_count: How many mistakes are made at once.
+
+    Returns:
+        A row of results as from `run_trial`, with descriptions of the mistakes.
     """
     rng = np.random.default_rng([trial_number, mistake_count])
     clean = getattr(robot, "clean", None)
     if clean is None:
-        clean, _ = robot.record_run(seed=1000, ticks=round(SECONDS[-1] / robot.step_s))
+        clean, _ = robot.record_run_and_mean_return(
+            seed=1000, ticks=round(SECONDS[-1] / robot.step_s)
+        )
         robot.clean = clean  # type: ignore[attr-defined]
     mistakes: list[Mistake] = []
     while len(mistakes) < mistake_count:
@@ -353,7 +373,11 @@ def make_table(results: Mapping[str, dict[str, Any]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the trials that are missing, print a table of the outcomes, return the exit status."""
+    """Run the trials that the results file lacks, print a table of outcomes, and return 0.
+
+    Args:
+        arguments: The command line; None: that of this process.
+    """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("studies", nargs="+", choices=("table", "random", "robots"))
     parser.add_argument("--first-seed", type=int, default=0, help="of each row and robot")
@@ -370,7 +394,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, default=HERE / "results.json")
     options = parser.parse_args(arguments)
     results = json.loads(options.json.read_text()) if options.json.exists() else {}
-    for name, play in list_trials(options):
+    for name, play in iterate_named_trials(options):
         if name not in results:
             results[name] = play()
             write_file(options.json, json.dumps(results, indent=1) + "\n")

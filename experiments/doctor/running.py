@@ -51,16 +51,16 @@ class ControlLoop:
 
     Args:
         name: The robot, "ant" or "mobile_base".
-        other: How the robot differs, such as "mass=1.3"; "" if it does not.
+        difference: How the robot differs, such as "mass=1.3"; "" if it does not.
         process: Takes the place of the doctor's process; None: nothing does.
     """
 
-    def __init__(self, name: str, other: str = "", process: Any = None) -> None:
+    def __init__(self, name: str, difference: str = "", process: Any = None) -> None:
         model = str(MODELS / f"{name}.safetensors")
         self.controller = Controller(str(CONFIG / f"{name}.yaml"), model, None)
         self.robot = SimulatedRobot(load_simulation(CONFIG / f"{name}_sim.yaml"))
-        if other:
-            key, value = other.split("=")
+        if difference:
+            key, value = difference.split("=")
             self.robot.vary_robot(DisturbanceSettings.from_values({key: float(value)}))
         self.said: list[str] = []
         logger: Any = SimpleNamespace(
@@ -74,12 +74,14 @@ class ControlLoop:
         self._episodes = 0
 
     def step(self, seed: int, *, watched: bool, wait: Callable[[], object] = lambda: None) -> None:
-        """Make a tick and a step of the robot; start a new episode if the last one is over.
+        """Make one tick of the controller and one step of the robot.
+
+        A new episode is started first if the last one is over.
 
         Args:
             seed: Seed of the episodes.
-            watched: Whether the doctor gets the tick.
-            wait: Waits until the tick is due.
+            watched: Whether the doctor watches this tick.
+            wait: Called before the controller acts; waits until the tick is due.
         """
         controller, robot, doctor = self.controller, self.robot, self.doctor
         if not self._episodes or robot.over:
@@ -109,7 +111,7 @@ class ControlLoop:
         controller.acting.policy.prepare_next_tick()
         begin_s = time.perf_counter()
         if watched:
-            doctor.end_tick(readings, before, self.now_ns, self.now_ns)
+            doctor.record_tick_and_check_readings(readings, before, self.now_ns, self.now_ns)
         self.doctor_s = time.perf_counter() - begin_s
         pass_command_to_robot(
             controller.wiring.command, controller.messages, robot, sent, self.now_ns
@@ -119,7 +121,10 @@ class ControlLoop:
 
 
 class AnsweringExaminer:
-    """Takes the place of the doctor's process: examines at once, and answers 2.5 s later."""
+    """A substitute for the doctor's process, whose answers come 2.5 simulated seconds later.
+
+    It examines each request at once, so that the results do not depend on the computer's speed.
+    """
 
     failure = ""
 
@@ -130,30 +135,30 @@ class AnsweringExaminer:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request has not been answered yet."""
+        """Whether a request was sent whose answer has not been fetched yet."""
         return self._answer is not None
 
     def send_request(self, request: Request) -> None:
-        """Examine the ticks of a request."""
+        """Examine the ticks of a request at once, and store the findings for `pop_answer`."""
         about, arrays = request()
         content = io.BytesIO()
         np.savez(content, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
         self._answer = json.loads(json.dumps(self._examiner.examine(content.getvalue())))
         self.asked, self._due_s = self.asked + 1, running_doctor.time.monotonic() + ANSWER_S
 
-    def take_answer(self) -> list[dict[str, Any]] | None:
-        """Return the findings of the last request once they are due."""
+    def pop_answer(self) -> list[dict[str, Any]] | None:
+        """Return the findings of the last request and forget them; None until they are due."""
         if running_doctor.time.monotonic() < self._due_s:
             return None
         answer, self._answer = self._answer, None
         return answer
 
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing, because there is no process to end."""
 
 
-def measure_ticks(seconds: float) -> None:
-    """Measure the Ant's ticks without a doctor, beside one that watches, and one that examines.
+def measure_and_print_tick_times(seconds: float) -> None:
+    """Print how long the Ant's ticks take without a doctor, and with one that watches or examines.
 
     Args:
         seconds: How long to measure, in real time.
@@ -196,12 +201,12 @@ def _wait_until(due_s: float) -> None:
     time.sleep(max(0.0, due_s - time.perf_counter()))
 
 
-def run_healthy_robots(seconds: float, seeds: int) -> None:
+def print_findings_on_healthy_robots(seconds: float, seeds: int) -> None:
     """Run robots whose wiring is right, and print what the doctor announces.
 
     Args:
-        seconds: Simulated time of each run.
-        seeds: Number of runs of each robot.
+        seconds: Simulated seconds of each run.
+        seeds: Number of runs of each robot, each with its own seed.
     """
     total = 0
     for name in ROBOTS:
@@ -233,9 +238,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     given = parser.parse_args()
     if given.what == "ticks":
-        measure_ticks(given.seconds)
+        measure_and_print_tick_times(given.seconds)
     else:
-        run_healthy_robots(given.seconds, given.seeds)
+        print_findings_on_healthy_robots(given.seconds, given.seeds)
 
 
 if __name__ == "__main__":

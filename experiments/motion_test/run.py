@@ -26,7 +26,7 @@ from an_control.commissioning.motion.run import MotionRecording, MotionRun
 from an_control.system.files import write_file
 from an_control.system.share import find_share_path
 from an_control.wiring import CommandConfig, load_wiring
-from an_control_sim.bridge.motion_run import move_simulated_robot
+from an_control_sim.bridge.motion_run import move_and_time_simulated_robot
 
 HERE = Path(__file__).resolve().parent
 POSES = {"hanging": MotionSettings().amplitude, "on_back": 0.5}
@@ -43,8 +43,8 @@ DISTURBANCES = {
 The commands of the motion do not depend on readings, so both can be added to a recording."""
 
 
-def scramble_wiring(rng: np.random.Generator) -> dict[str, Any]:
-    """Return the content of the Ant's wiring YAML with permuted, randomly reversed joints.
+def make_scrambled_wiring(rng: np.random.Generator) -> dict[str, Any]:
+    """Return the content of the Ant's wiring YAML with permuted, reversed motors and sensors.
 
     Args:
         rng: The random generator.
@@ -65,11 +65,14 @@ def scramble_wiring(rng: np.random.Generator) -> dict[str, Any]:
     return wiring
 
 
-def list_true_pairs(wiring: dict[str, Any]) -> dict[tuple[str, str], int]:
-    """Return the sign of each true pair of (actuator, channel), from its action to its reading.
+def compute_true_signs_of_pairs(wiring: dict[str, Any]) -> dict[tuple[str, str], int]:
+    """Return the sign from action to reading for each actuator and each channel of its joint.
 
     Args:
         wiring: The content of a scrambled wiring.
+
+    Returns:
+        1 if the reading rises with the action, else -1; by the pair (actuator, channel).
     """
     drives = {
         one["field"].partition("[")[2]: (name, np.sign(one["scale"]))
@@ -84,11 +87,13 @@ def list_true_pairs(wiring: dict[str, Any]) -> dict[tuple[str, str], int]:
     return pairs
 
 
-def disturb(recording: MotionRecording, noise: float, delay: int, seed: int) -> MotionRecording:
-    """Return a recording with noise on its readings, which are delayed.
+def add_noise_and_delay(
+    recording: MotionRecording, noise: float, delay: int, seed: int
+) -> MotionRecording:
+    """Return a copy of a recording whose readings are delayed and then get noise.
 
     Args:
-        recording: The recording.
+        recording: The recording of a motion.
         noise: Standard deviation of the noise.
         delay: Delay in ticks.
         seed: Seed of the noise.
@@ -100,13 +105,16 @@ def disturb(recording: MotionRecording, noise: float, delay: int, seed: int) -> 
 
 
 def run_trial(pose: str, seed: int) -> list[dict[str, Any]]:
-    """Move the motors of a scrambled Ant, and return for each disturbance how much was found.
+    """Move the motors of an Ant with scrambled wiring, and count what the recording shows.
 
     Args:
         pose: "hanging" or "on_back".
         seed: Seed of the scrambled wiring and of the Ant's posture.
+
+    Returns:
+        One row of results for each disturbance of the recording, with values by name.
     """
-    content = scramble_wiring(np.random.default_rng(seed))
+    content = make_scrambled_wiring(np.random.default_rng(seed))
     simulation = yaml.safe_load(
         Path(find_share_path("config/ant_sim.yaml")).read_text(encoding="utf-8")
     )
@@ -118,7 +126,7 @@ def run_trial(pose: str, seed: int) -> list[dict[str, Any]]:
             file.write_text(yaml.safe_dump(what, sort_keys=False), encoding="utf-8")
         wiring = load_wiring(files[0])
         run = MotionRun(wiring, MotionSettings(amplitude=POSES[pose]))
-        seconds = move_simulated_robot(run, files[1], seed)
+        seconds = move_and_time_simulated_robot(run, files[1], seed)
     wall_s = round(time.perf_counter() - begin_s, 2)
     whole = run.make_recording()
     common = {"pose": pose, "seed": seed, "stopped": run.stopped}
@@ -130,23 +138,28 @@ def run_trial(pose: str, seed: int) -> list[dict[str, Any]]:
     return [
         common
         | {"disturbance": name}
-        | count_found(content, disturb(whole, *strength, seed), wiring.command)
+        | count_found_pairs_and_signs(
+            content, add_noise_and_delay(whole, *strength, seed), wiring.command
+        )
         for name, strength in DISTURBANCES.items()
     ]
 
 
-def count_found(
+def count_found_pairs_and_signs(
     content: dict[str, Any], recording: MotionRecording, command: CommandConfig
 ) -> dict[str, int]:
-    """Count how much of the truth a recording shows.
+    """Count how many motors, sensors and signs the diagnosis of a recording finds.
 
     Args:
-        content: The content of the wiring YAML.
-        recording: A recording of the motion with it.
-        command: The command section of the wiring.
+        content: The content of the scrambled wiring YAML, which says what is right.
+        recording: A recording of the motion with this wiring.
+        command: The command section of this wiring.
+
+    Returns:
+        The numbers of found motors, sensors and signs, of wrong signs and of wrong pairs, by name.
     """
     diagnosis = diagnose_motion(recording, command)
-    true = list_true_pairs(content)
+    true = compute_true_signs_of_pairs(content)
     found = {
         (recording.actuators[one.actuator], recording.ids[one.channel]): int(
             one.sign * np.sign(command.actuators[one.actuator].scale)
@@ -164,8 +177,12 @@ def count_found(
     }
 
 
-def is_complete(trial: dict[str, Any]) -> bool:
-    """Return whether a trial found everything, in time and within the limits."""
+def is_trial_successful(trial: dict[str, Any]) -> bool:
+    """Return whether a trial found all motors, sensors and signs, in time and within the limits.
+
+    Args:
+        trial: A row of results of `run_trial`.
+    """
     return bool(
         (trial["motors"], trial["sensors"], trial["signs"], trial["wrong_pairs"]) == (8, 16, 16, 0)
         and trial["simulated_s"] <= MAX_SECONDS
@@ -175,7 +192,7 @@ def is_complete(trial: dict[str, Any]) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run all trials, print them, and write them to a file; return the exit status.
+    """Run all trials, print them, write them to a file, and return the exit status 0.
 
     Args:
         arguments: The command line; None: that of this process.
@@ -208,7 +225,7 @@ def make_table(trials: list[dict[str, Any]]) -> str:
                 sum(one[key] for one in mine)
                 for key in ("motors", "sensors", "signs", "wrong_pairs", "wrong_signs")
             ]
-            whole, n = sum(map(is_complete, mine)), len(mine)
+            whole, n = sum(map(is_trial_successful, mine)), len(mine)
             of = [f"{sums[0]} of {8 * n}", f"{sums[1]} of {16 * n}", f"{sums[2]} of {16 * n}"]
             cells = [pose, name, f"{whole} of {n}", *of, str(sums[3]), str(sums[4])]
             rows.append(f"| {' | '.join(cells)} |")

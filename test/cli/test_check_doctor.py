@@ -16,7 +16,7 @@ from an_control.cli import main
 from an_control.control.controller import Controller
 from an_control.system.share import find_share_path
 from an_control.wiring import load_wiring
-from an_control_sim.bridge.doctor_run import record_simulation
+from an_control_sim.bridge.doctor_run import record_simulation_and_returns
 from an_control_sim.bridge.robot import SimulatedRobot as Simulated
 from an_control_sim.bridge.simulation_file import load_simulation
 
@@ -135,7 +135,7 @@ def test_the_simulated_ant_walks_for_the_doctor_as_over_ros():
     wiring, model = find_share_path("config/ant.yaml"), find_share_path("models/ant.safetensors")
     controller = Controller(str(wiring), str(model), None)
     simulation = find_share_path("config/ant_sim.yaml")
-    _, returns = record_simulation(controller, simulation, 1000 * 0.0165)
+    _, returns = record_simulation_and_returns(controller, simulation, 1000 * 0.0165)
     assert len(returns) == 1 and returns[0] > 3000.0
     report = controller.acting.policy.monitor_report
     assert report is not None and not report.lost

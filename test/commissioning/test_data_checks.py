@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from an_control.commissioning.doctor.data_checks import Series, describe_series_problems
+from an_control.commissioning.doctor.data_checks import Series, describe_inconsistent_readings
 from an_control.wiring import ChannelConfig
 
 TIMES = np.arange(500) * 0.01
@@ -28,11 +28,11 @@ def series(change=lambda raw: raw):
 
 
 def test_nothing_is_said_of_rates_that_are_right_also_with_noise_and_a_delay():
-    assert describe_series_problems(series(), FIELDS) == []
+    assert describe_inconsistent_readings(series(), FIELDS) == []
     rng = np.random.default_rng(0)
     one = series()
     noisy = one._replace(raw=np.roll(one.raw, 1, 0) + 0.01 * rng.standard_normal(one.raw.shape))
-    assert describe_series_problems(noisy, FIELDS) == []
+    assert describe_inconsistent_readings(noisy, FIELDS) == []
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,10 @@ def test_nothing_is_said_of_rates_that_are_right_also_with_noise_and_a_delay():
     ],
 )
 def test_what_does_not_fit_is_said_with_the_channel(change, said):
-    found = describe_series_problems(series(change), FIELDS)
+    found = describe_inconsistent_readings(series(change), FIELDS)
     assert not said or any(said in text and "left.velocity" in text for text in found), found
 
 
 def test_a_robot_that_stands_still_says_nothing():
     one = series()
-    assert describe_series_problems(one._replace(raw=0.001 * one.raw), FIELDS) == []
+    assert describe_inconsistent_readings(one._replace(raw=0.001 * one.raw), FIELDS) == []

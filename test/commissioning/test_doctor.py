@@ -9,7 +9,7 @@ import pytest
 
 from an_control.commissioning.doctor import CandidateWiring, Recording, diagnose, report
 from an_control.commissioning.doctor.hypotheses import find_id_groups, iterate_part_exchanges
-from an_control.commissioning.doctor.kinematics import find_rate_pairs
+from an_control.commissioning.doctor.kinematics import find_position_rate_pairs
 from an_control.commissioning.doctor.repair import Repair
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from an_control.wiring import load_wiring
@@ -31,7 +31,7 @@ def ant():
 
 
 def examined(robot, *mistakes):
-    recording, _ = robot.record_run(mistakes, seed=3, ticks=TICKS)
+    recording, _ = robot.record_run_and_mean_return(mistakes, seed=3, ticks=TICKS)
     return diagnose(recording, robot.forward), recording
 
 
@@ -80,7 +80,9 @@ def test_two_channels_that_are_swapped_get_each_others_field(robot):
 
 
 def test_a_sensor_that_is_stuck_at_another_value_after_each_start_is_stuck(robot):
-    recording, _ = robot.record_run((Mistake("stuck", ("goal.distance",)),), seed=2108, ticks=TICKS)
+    recording, _ = robot.record_run_and_mean_return(
+        (Mistake("stuck", ("goal.distance",)),), seed=2108, ticks=TICKS
+    )
     assert len(set(recording.raw[:, recording.ids.index("goal.distance")])) > 1
     (found,) = diagnose(recording, robot.forward).findings
     assert (found.kind, found.members) == ("stuck", ("goal.distance",))
@@ -94,7 +96,7 @@ def test_what_always_reads_the_same_is_stuck_and_no_line_repairs_it(robot):
 
 
 def test_readings_that_all_are_late_are_noted_and_no_mistake(robot):
-    recording, _ = robot.record_run(seed=3, ticks=TICKS)
+    recording, _ = robot.record_run_and_mean_return(seed=3, ticks=TICKS)
     later = replace(recording, raw=np.roll(recording.raw, 1, 0))
     later.starts[1:] = recording.starts[:-1]
     diagnosis = diagnose(later, robot.forward)
@@ -103,13 +105,13 @@ def test_readings_that_all_are_late_are_noted_and_no_mistake(robot):
 
 
 def test_a_recording_that_is_too_short_says_so(robot):
-    recording, _ = robot.record_run(seed=3, ticks=30)
+    recording, _ = robot.record_run_and_mean_return(seed=3, ticks=30)
     diagnosis = diagnose(recording, robot.forward)
     assert diagnosis.findings == () and "too few" in diagnosis.notes[0]
 
 
 def test_what_the_recording_cannot_tell_is_listed_with_what_would(robot):
-    recording, _ = robot.record_run(seed=3, ticks=TICKS)
+    recording, _ = robot.record_run_and_mean_return(seed=3, ticks=TICKS)
     still = replace(recording, actions=np.zeros_like(recording.actions))
     diagnosis = diagnose(still, robot.forward)
     for kind in ("motor reversed", "motor dead"):
@@ -128,13 +130,15 @@ def test_a_delay_that_would_not_show_is_listed(robot):
 
 
 def test_a_sign_that_shows_only_while_the_robot_turns_is_found(robot):
-    recording, _ = robot.record_run([Mistake("sign", ("goal.y",))], seed=2109, ticks=TICKS)
+    recording, _ = robot.record_run_and_mean_return(
+        [Mistake("sign", ("goal.y",))], seed=2109, ticks=TICKS
+    )
     (found,) = diagnose(recording, robot.forward).findings
     assert (found.kind, found.members) == ("sign", ("goal.y",))
 
 
 def test_a_dead_drive_is_not_taken_for_the_sensors_that_it_no_longer_changes(robot):
-    recording, _ = robot.record_run(
+    recording, _ = robot.record_run_and_mean_return(
         [Mistake("motor dead", ("forward",), 0.0)], seed=2107, ticks=TICKS
     )
     diagnosis = diagnose(recording, robot.forward)
@@ -146,7 +150,7 @@ def test_a_dead_drive_is_not_taken_for_the_sensors_that_it_no_longer_changes(rob
 def test_an_exchange_of_rays_that_would_not_show_is_listed(robot):
     names = "scan.left.1", "scan.left.0"
     mistake = Mistake("swapped", names, 0.0, names[::-1])
-    recording, _ = robot.record_run([mistake], seed=2116, ticks=TICKS)
+    recording, _ = robot.record_run_and_mean_return([mistake], seed=2116, ticks=TICKS)
     diagnosis = diagnose(recording, robot.forward)
     assert diagnosis.findings == ()
     swapped = [set(one.members) for one in diagnosis.unseen if one.kind == "swapped"]
@@ -156,7 +160,7 @@ def test_an_exchange_of_rays_that_would_not_show_is_listed(robot):
 
 def test_a_robot_that_drives_backwards_is_not_also_given_exchanged_rays(robot):
     for seed in (2332, 2336):
-        recording, _ = robot.record_run(
+        recording, _ = robot.record_run_and_mean_return(
             [Mistake("motor reversed", ("forward",), -1.0)], seed=seed, ticks=TICKS
         )
         (found,) = diagnose(recording, robot.forward).findings
@@ -164,13 +168,15 @@ def test_a_robot_that_drives_backwards_is_not_also_given_exchanged_rays(robot):
 
 
 def test_the_sign_of_a_ray_is_not_taken_for_an_order_of_all_rays(robot):
-    recording, _ = robot.record_run([Mistake("sign", ("scan.right.0",))], seed=2348, ticks=TICKS)
+    recording, _ = robot.record_run_and_mean_return(
+        [Mistake("sign", ("scan.right.0",))], seed=2348, ticks=TICKS
+    )
     (found,) = diagnose(recording, robot.forward).findings
     assert (found.kind, found.members) == ("sign", ("scan.right.0",))
 
 
 def test_a_factor_that_looks_like_an_offset_is_named_with_the_offset_as_an_alternative(robot):
-    recording, _ = robot.record_run(
+    recording, _ = robot.record_run_and_mean_return(
         [Mistake("scale", ("scan.left.4",), 2.0)], seed=2309, ticks=TICKS
     )
     diagnosis = diagnose(recording, robot.forward)
@@ -180,7 +186,9 @@ def test_a_factor_that_looks_like_an_offset_is_named_with_the_offset_as_an_alter
 
 
 def test_what_did_not_change_may_be_stuck_and_is_listed(robot):
-    recording, _ = robot.record_run([Mistake("stuck", ("scan.left.2",))], seed=2316, ticks=TICKS)
+    recording, _ = robot.record_run_and_mean_return(
+        [Mistake("stuck", ("scan.left.2",))], seed=2316, ticks=TICKS
+    )
     diagnosis = diagnose(recording, robot.forward)
     assert diagnosis.findings == ()
     assert ("scan.left.2",) in {one.members for one in diagnosis.unseen if one.kind == "stuck"}
@@ -191,39 +199,47 @@ def test_what_did_not_change_may_be_stuck_and_is_listed(robot):
 )
 def test_two_motors_of_a_fallen_robot_that_are_exchanged_are_not_called_dead(ant, motors, seed):
     mistake = Mistake("motors swapped", motors, 0.0, motors[::-1])
-    recording, _ = ant.record_run([mistake], seed=seed, ticks=600)
+    recording, _ = ant.record_run_and_mean_return([mistake], seed=seed, ticks=600)
     (found,) = diagnose(recording, ant.forward).findings
     assert found.kind == "motors swapped" and set(found.members) == set(motors)
 
 
 def test_a_contact_that_is_one_tick_late_is_named_on_a_robot_that_walks(ant):
-    recording, _ = ant.record_run([Mistake("delay", ("foot_3.contact",), 1)], seed=2359, ticks=600)
+    recording, _ = ant.record_run_and_mean_return(
+        [Mistake("delay", ("foot_3.contact",), 1)], seed=2359, ticks=600
+    )
     (found,) = diagnose(recording, ant.forward).findings
     assert (found.kind, found.members, found.delay) == ("delay", ("foot_3.contact",), 1)
 
 
 def test_a_ray_at_its_range_with_the_wrong_sign_is_not_stuck(robot):
-    recording, _ = robot.record_run([Mistake("sign", ("scan.right.4",))], seed=2436, ticks=TICKS)
+    recording, _ = robot.record_run_and_mean_return(
+        [Mistake("sign", ("scan.right.4",))], seed=2436, ticks=TICKS
+    )
     (found,) = diagnose(recording, robot.forward).findings
     assert (found.kind, found.members) == ("sign", ("scan.right.4",))
 
 
 def test_a_robot_that_does_not_start_has_a_dead_motor_and_not_four_bad_sensors(robot):
-    recording, _ = robot.record_run([Mistake("motor dead", ("forward",))], seed=2508, ticks=TICKS)
+    recording, _ = robot.record_run_and_mean_return(
+        [Mistake("motor dead", ("forward",))], seed=2508, ticks=TICKS
+    )
     (found,) = diagnose(recording, robot.forward).findings
     assert (found.kind, found.members) == ("motor dead", ("forward",))
 
 
 def test_a_unit_is_named_where_no_sensor_at_all_would_explain_a_little_more(robot):
     mistake = Mistake("scale", ("velocity.forward",), 180.0 / np.pi)
-    recording, _ = robot.record_run([mistake], seed=2417, ticks=TICKS)
+    recording, _ = robot.record_run_and_mean_return([mistake], seed=2417, ticks=TICKS)
     (found,) = diagnose(recording, robot.forward).findings
     assert found.members == ("velocity.forward",) and "degrees instead of radians" in found.text
 
 
 @pytest.mark.parametrize(("motor", "seed"), [("hip_2", 2512), ("hip_3", 2528)])
 def test_a_reversed_motor_that_felled_the_robot_comes_before_its_odd_readings(ant, motor, seed):
-    recording, _ = ant.record_run([Mistake("motor reversed", (motor,), -1.0)], seed=seed, ticks=606)
+    recording, _ = ant.record_run_and_mean_return(
+        [Mistake("motor reversed", (motor,), -1.0)], seed=seed, ticks=606
+    )
     (found,) = diagnose(recording, ant.forward).findings
     assert (found.kind, found.members) == ("motor reversed", (motor,))
 
@@ -231,19 +247,21 @@ def test_a_reversed_motor_that_felled_the_robot_comes_before_its_odd_readings(an
 @pytest.mark.parametrize(("disturbance", "seed"), [("mass=1.3", 40), ("friction=0.5", 89)])
 def test_other_physics_are_no_mistake_of_the_wiring(ant, disturbance, seed):
     settings = EvaluationProtocol.parse(f"none,{disturbance}").disturbance
-    recording, _ = ant.record_run(seed=seed, ticks=606, disturbance=settings)
+    recording, _ = ant.record_run_and_mean_return(seed=seed, ticks=606, disturbance=settings)
     assert diagnose(recording, ant.forward).findings == ()
 
 
 def test_a_stuck_sensor_of_a_fallen_robot_is_not_taken_for_late_readings(ant):
-    recording, _ = ant.record_run([Mistake("stuck", ("ankle_4.position",))], seed=2108, ticks=TICKS)
+    recording, _ = ant.record_run_and_mean_return(
+        [Mistake("stuck", ("ankle_4.position",))], seed=2108, ticks=TICKS
+    )
     diagnosis = diagnose(recording, ant.forward)
     assert diagnosis.lag == 0
     assert [one.members for one in diagnosis.findings] == [("ankle_4.position",)]
 
 
 def test_a_contact_that_reads_0_and_1_has_no_wrong_factor(ant):
-    recording, _ = ant.record_run(seed=3, ticks=TICKS)
+    recording, _ = ant.record_run_and_mean_return(seed=3, ticks=TICKS)
     raw = recording.raw.copy()
     seldom = recording.ids.index("foot_1.contact")
     raw[:, seldom] = 0.0
@@ -275,7 +293,7 @@ def test_legs_can_be_exchanged_with_or_without_their_other_channels():
 
 
 def test_comments_and_layout_of_a_wiring_stay_as_they_are(robot, tmp_path):
-    recording, _ = robot.record_run(seed=3, ticks=60)
+    recording, _ = robot.record_run_and_mean_return(seed=3, ticks=60)
     candidate = CandidateWiring.from_recording(recording)
     left = [k for k, id_ in enumerate(recording.ids) if id_.startswith("scan.left")]
     repair = Repair(WIRING.read_text(), load_wiring(WIRING), recording, None)
@@ -296,7 +314,7 @@ def test_comments_and_layout_of_a_wiring_stay_as_they_are(robot, tmp_path):
     [("sign of its position and velocity", "sign"), ("all positions in degrees", "scale")],
 )
 def test_a_robot_that_falls_at_once_still_shows_its_one_mistake(ant, row, kind):
-    recording, _ = ant.record_run(TABLE[row], seed=10, ticks=600)
+    recording, _ = ant.record_run_and_mean_return(TABLE[row], seed=10, ticks=600)
     diagnosis = diagnose(recording, ant.forward)
     (found,) = diagnosis.findings
     assert found.kind == kind and found.members == TABLE[row][0].members
@@ -310,5 +328,5 @@ def test_a_position_is_paired_with_its_rate_whatever_their_scales_and_signs():
     position = np.append(0.0, np.cumsum((rate[1:] + rate[:-1]) / 2.0)) * 0.02
     readings = np.stack([57.3 * position, -rate, rng.standard_normal(300)], 1)
     recording = Recording.from_readings(readings, ("angle", "rate", "noise"), np.zeros((300, 1)))
-    (pair,) = find_rate_pairs(recording, np.ones(3, bool))
+    (pair,) = find_position_rate_pairs(recording, np.ones(3, bool))
     assert pair[:2] == (0, 1) and pair.ratio == pytest.approx(-57.3 * 0.02)

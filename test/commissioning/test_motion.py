@@ -15,8 +15,12 @@ pytest.importorskip("pybullet")
 
 from an_control.commissioning.motion import report
 from an_control.commissioning.motion.compare import MotionDiagnosis, diagnose_motion
-from an_control.commissioning.motion.plan import MotionSettings, make_wave, plan_motion
-from an_control.commissioning.motion.response import find_delay, find_sign, fit_simple_systems
+from an_control.commissioning.motion.plan import MotionSettings, make_sine_sweep, plan_motion
+from an_control.commissioning.motion.response import (
+    find_response_delay,
+    find_response_sign,
+    fit_simple_systems,
+)
 from an_control.commissioning.motion.run import MotionRecording, MotionRun
 from an_control.control.command_safety import SafetyGate
 from an_control.system.share import find_share_path
@@ -27,7 +31,7 @@ from an_control.wiring import (
     WiringError,
     load_wiring,
 )
-from an_control_sim.bridge.motion_run import move_simulated_robot
+from an_control_sim.bridge.motion_run import move_and_time_simulated_robot
 
 WIRING = Path(find_share_path("config/ant.yaml")).read_text(encoding="utf-8")
 SIMULATION = Path(find_share_path("config/ant_sim.yaml")).read_text(encoding="utf-8")
@@ -47,7 +51,7 @@ def move(
     files[1].write_text(simulation.replace("step_s:", "options: {pose: hanging}\nstep_s:"))
     loaded = load_wiring(files[0])
     run = MotionRun(loaded, MotionSettings())
-    assert move_simulated_robot(run, files[1], seed) <= 30.0
+    assert move_and_time_simulated_robot(run, files[1], seed) <= 30.0
     assert not run.stopped
     recording = run.make_recording()
     diagnosis = diagnose_motion(recording, loaded.command)
@@ -153,7 +157,7 @@ def test_an_ant_whose_legs_are_held_by_friction_is_said_to_move_too_little_and_n
     )
     wiring = load_wiring(tmp_path / "w.yaml")
     run = MotionRun(wiring, MotionSettings(amplitude=0.01))
-    move_simulated_robot(run, tmp_path / "s.yaml")
+    move_and_time_simulated_robot(run, tmp_path / "s.yaml")
     (found,) = diagnose_motion(run.make_recording(), wiring.command).findings
     assert "move no sensor clearly" in found.text and "--amplitude" in found.correction
 
@@ -163,7 +167,7 @@ def test_a_pose_that_does_not_exist_is_refused_with_those_that_do(tmp_path):
     path.write_text(SIMULATION.replace("step_s:", "options: {pose: flying}\nstep_s:"))
     run = MotionRun(load_wiring(find_share_path("config/ant.yaml")), MotionSettings())
     with pytest.raises(WiringError, match=r"'flying' \(allowed: standing, hanging, on_back\)"):
-        move_simulated_robot(run, path)
+        move_and_time_simulated_robot(run, path)
 
 
 @st.composite
@@ -221,7 +225,7 @@ SYSTEMS = {
 @pytest.mark.parametrize("system", SYSTEMS)
 @pytest.mark.parametrize("delay", [0, 3])
 def test_sign_and_delay_are_found_whatever_holds_the_joint(system, delay):
-    drive = np.concatenate([make_wave(120, 3, one_sided=False), np.zeros(12)])
+    drive = np.concatenate([make_sine_sweep(120, 3, one_sided=False), np.zeros(12)])
     position = np.concatenate([np.zeros(1 + delay), SYSTEMS[system](drive)])[: len(drive) + 1]
     position *= 0.1 / position.std()
     noise = np.random.default_rng(1).normal(0.0, 0.001, len(position))
@@ -229,15 +233,15 @@ def test_sign_and_delay_are_found_whatever_holds_the_joint(system, delay):
     for sign in (1, -1):
         for readings, is_rate in ((sign * position + noise, False), (sign * velocity, True)):
             fit = fit_simple_systems(drive, readings, 1 / 60, is_rate=is_rate)
-            assert find_sign(drive, readings, 0.001, fit, is_rate=is_rate) == sign
-    found = find_delay(fit_simple_systems(drive, position, 1 / 60, is_rate=False))
+            assert find_response_sign(drive, readings, 0.001, fit, is_rate=is_rate) == sign
+    found = find_response_delay(fit_simple_systems(drive, position, 1 / 60, is_rate=False))
     assert found is not None and found <= delay + 1, "a slow motor may explain a part of it"
     if system in ("a mass", "a servo"):
         assert abs(found - delay) <= 1
 
 
 def test_a_joint_with_dry_friction_between_stops_has_the_sign_of_the_work():
-    drive = make_wave(120, 3, one_sided=False)
+    drive = make_sine_sweep(120, 3, one_sided=False)
     position, places = 0.0, [0.0]
     for push in drive:
         position += 0.02 * np.sign(push) * max(abs(push) - 0.3, 0.0)
@@ -246,4 +250,4 @@ def test_a_joint_with_dry_friction_between_stops_has_the_sign_of_the_work():
     for sign in (1, -1):
         readings = sign * np.array(places)
         fit = fit_simple_systems(drive, readings, 1 / 60, is_rate=False)
-        assert find_sign(drive, readings, 0.0, fit, is_rate=False) == sign
+        assert find_response_sign(drive, readings, 0.0, fit, is_rate=False) == sign

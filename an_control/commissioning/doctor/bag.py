@@ -25,10 +25,10 @@ def make_recorder_from_bag(
     namespace: str,
     deserialize: Callable[[bytes, Any], Any],
 ) -> DrivenRecorder:
-    """Collect a robot's readings and commands from a bag, and return them in a recorder.
+    """Return a recorder that holds a robot's readings and commands from a bag.
 
-    The readings come from the topics of the wiring's sources, the commands from its command topics.
-    If a policy node recorded the bag, the commands that the node wrote into it are added too.
+    The readings are read from the topics of the wiring's sources, the commands from its command
+    topics. If a policy node recorded the bag, the commands that the node wrote into it are added.
 
     Args:
         wiring: The robot's wiring.
@@ -69,7 +69,7 @@ def make_recorder_from_bag(
                 table.store_message(name, message, stamps[name](message), entry.log_ns)
             for number in commanders[entry.topic]:
                 cls = type(driven.messages[number].message)
-                driven.add_message(number, deserialize(entry.data, cls), entry.log_ns)
+                driven.add_command_message(number, deserialize(entry.data, cls), entry.log_ns)
         except (BagError, ValueError, RuntimeError) as error:
             raise BagError(f"{bag.path}: topic {entry.topic}: {error}") from error
         if entry.topic.endswith(f"/{COMMAND}") and entry.type == TYPES[COMMAND]:

@@ -37,10 +37,10 @@ ANGLES = {"roll": "x", "pitch": "y", "yaw": "z"}
 
 
 class Series(NamedTuple):
-    """Raw readings over time.
+    """Unscaled readings of N channels at T times.
 
     Args:
-        ids: Ids of the N channels.
+        ids: Ids of the channels.
         times_s: (T,) times of the readings in seconds.
         raw: (T, N) numbers of the message fields, before scale and offset; NaN where missing.
     """
@@ -50,8 +50,13 @@ class Series(NamedTuple):
     raw: np.ndarray
 
 
-def describe_series_problems(series: Series, configs: Mapping[str, ChannelConfig]) -> list[str]:
-    """Return the mistakes in the wiring that the readings show without a model, one sentence each.
+def describe_inconsistent_readings(
+    series: Series, configs: Mapping[str, ChannelConfig]
+) -> list[str]:
+    """Return one sentence for each mistake in the wiring that the readings show without a model.
+
+    A velocity must be the change of its position, and a moving channel must not be rounded to a few
+    values.
 
     Args:
         series: Readings that were recorded while the robot moved.
@@ -62,19 +67,20 @@ def describe_series_problems(series: Series, configs: Mapping[str, ChannelConfig
         for place, id_ in enumerate(series.ids)
         if id_ in configs
     }
-    pairs = list(_find_rate_pairs(fields))
+    pairs = list(_find_position_rate_pairs_by_field(fields))
     return [*_describe_wrong_rates(series, pairs), *_describe_quantised_channels(series)]
 
 
-def _find_rate_pairs(fields: Mapping[tuple[str, str], int]) -> Sequence[tuple[int, int]]:
-    """Find the channels that hold a position and those that hold its rate, by their field names.
+def _find_position_rate_pairs_by_field(
+    fields: Mapping[tuple[str, str], int],
+) -> Sequence[tuple[int, int]]:
+    """Find pairs of a position and its rate of change by the field names of their channels.
 
     Args:
-        fields: Index of each channel, by source and field.
+        fields: Index of each channel, by the pair (source, field).
 
     Returns:
-        (index of the position's channel, index of its rate's channel) for each position that has
-        both.
+        For each pair (index of the position's channel, index of the rate's channel).
     """
     found = []
     for (source, field), place in fields.items():
@@ -95,7 +101,7 @@ def _describe_wrong_rates(series: Series, pairs: Sequence[tuple[int, int]]) -> l
 
     Args:
         series: The raw readings.
-        pairs: (index of the position's channel, index of its rate's channel).
+        pairs: Pairs (index of a position's channel, index of its rate's channel).
     """
     if not pairs or len(series.times_s) < 3:
         return []
@@ -139,14 +145,14 @@ def _describe_wrong_rates(series: Series, pairs: Sequence[tuple[int, int]]) -> l
 
 
 def _compute_position_changes(series: Series, column: int, ticks: int) -> np.ndarray:
-    """Return the change of a position over each window of `ticks` ticks.
+    """Return by how much a position changes within `ticks` ticks, from each tick on.
 
     A change of more than pi is NaN, because an angle has then jumped by a full turn.
 
     Args:
-        series: The T raw readings.
+        series: Raw readings in T ticks.
         column: Index of the position's channel.
-        ticks: Length of the windows.
+        ticks: Number of ticks between the two compared readings.
 
     Returns:
         (T - ticks,) the changes.
@@ -158,12 +164,12 @@ def _compute_position_changes(series: Series, column: int, ticks: int) -> np.nda
 
 
 def _compute_rate_integral(series: Series, column: int, ticks: int) -> np.ndarray:
-    """Return the integral of a rate over each window of `ticks` ticks.
+    """Return the integral of a rate over the following `ticks` ticks, from each tick on.
 
     Args:
-        series: The T raw readings and their times.
+        series: Raw readings in T ticks, with their times.
         column: Index of the rate's channel.
-        ticks: Length of the windows.
+        ticks: Number of ticks over which the rate is integrated.
 
     Returns:
         (T - ticks,) the integrals.
@@ -181,7 +187,10 @@ def _compute_typical_change(changes: np.ndarray) -> float:
 
 
 def _compute_correlation(first: np.ndarray, second: np.ndarray) -> float:
-    """Return the correlation of two series, 0 if too few values are known or one is constant."""
+    """Return the correlation of two arrays (T,), in which NaN is left out.
+
+    It is 0 if too few pairs of values are known, or if an array is constant.
+    """
     known = ~np.isnan(first) & ~np.isnan(second)
     first, second = first[known], second[known]
     if len(first) < MIN_WINDOWS or not first.std() or not second.std():

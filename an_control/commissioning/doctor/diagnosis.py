@@ -27,7 +27,7 @@ from an_control.commissioning.doctor.hypotheses import (
     find_id_groups,
     iterate_part_exchanges,
 )
-from an_control.commissioning.doctor.kinematics import estimate_scale_factor
+from an_control.commissioning.doctor.kinematics import estimate_scale_factor_from_rates
 from an_control.commissioning.doctor.likelihood import Likelihood
 from an_control.monitor.forward_model import ForwardModel
 
@@ -37,9 +37,10 @@ class DoctorSettings:
     """Tuned numbers of the search for mistakes in a wiring.
 
     They were chosen on recordings of an Ant, a mobile base, a cheetah and a hopper
-    (`experiments/doctor`). The excess of readings is their cost in nats minus the usual cost, which
-    the model's validation measured. The effect of a motor is its measured effect as a fraction of
-    the effect that the model predicts (`Likelihood.estimate_motor_effects`).
+    (`experiments/doctor`). The cost of readings is their negative log-likelihood in nats. Their
+    excess is their cost minus the usual cost, which the model's validation measured. The effect of
+    a motor is its measured effect as a fraction of the effect that the model predicts
+    (`Likelihood.estimate_motor_effects`).
     """
 
     min_ticks: int = 60
@@ -200,11 +201,11 @@ STILL_HINT = "it did not change: move the robot so that it does"
 
 @dataclass(frozen=True)
 class Finding:
-    """One mistake in the wiring, with its correction.
+    """One mistake in the wiring that the doctor found, with its correction.
 
     Args:
-        kind: Kind of mistake; see `Hypothesis.kind`. "unusable" is reported as "stuck" or "noise
-            only".
+        kind: Kind of mistake: one of `Hypothesis.kind`, but "stuck" or "noise only" instead of
+            "unusable".
         members: Ids of the affected channels, or names of the affected actuators.
         text: What is wrong, for a table.
         correction: The new value in the wiring file, or advice if no change of the file can help.
@@ -212,7 +213,7 @@ class Finding:
         factor: Factor by which the scale in the file changes, None if it does not.
         offset: New offset in the file, None if it does not change.
         delay: Ticks by which the channel is late, None if it is not.
-        fixable: Whether a change in the wiring file corrects it.
+        fixable: Whether a change in the wiring file corrects the mistake.
     """
 
     kind: str
@@ -234,7 +235,7 @@ class Finding:
 
 
 class Unseen(NamedTuple):
-    """A mistake in the wiring that could not be found in the recording if the wiring had it."""
+    """A possible mistake in the wiring that the recording would not show if the wiring had it."""
 
     kind: str
     """Kind of mistake; see `Hypothesis.kind`."""
@@ -251,7 +252,7 @@ class Diagnosis:
     Args:
         findings: The mistakes that were found, the most certain first.
         corrected: The candidate wiring that explains the recording best, with all corrections.
-        unseen: Mistakes that could not be found in this recording if they existed.
+        unseen: Possible mistakes that this recording would not show if the wiring had them.
         notes: Other remarks, one sentence each.
         lag: Ticks by which all readings are late.
         excess_before: Mean cost of a tick under the wiring file, in nats above the usual cost in
@@ -315,11 +316,11 @@ class _Search:
         self._binary = forward.binary
         self._found = False
         self._judged: set[int] = set()
-        """Motors that `_decide_dead_or_reversed_motor` has judged; their effects say nothing
-        more."""
+        """Motors that `_decide_whether_motor_is_dead_or_reversed` has judged; their effects say
+        nothing more."""
 
     def find_mistakes(self) -> Diagnosis:
-        """Run the search and return the diagnosis."""
+        """Find the mistakes that explain the recording, and what it cannot show."""
         settings, candidate = self._settings, self._configured
         still = (self._moving == 0.0) & ~self._binary & ~self._fixed
         if np.count_nonzero(still) > 0.5 * len(still):
@@ -331,14 +332,14 @@ class _Search:
             note = f"{len(ticks)} ticks are too few; record at least {settings.min_ticks}"
             return Diagnosis((), candidate, notes=(note,), ticks=len(ticks))
         self._likelihood.impute_channels(stuck)
-        candidate = self._decide_stuck_sensors_or_dead_motor(stuck, ticks) if still.any() else stuck
+        candidate = self._restore_seemingly_stuck_channels(stuck, ticks) if still.any() else stuck
         self._lost = candidate.unusable
         self._likelihood.impute_channels(candidate)
-        before = float(self._likelihood.compute_mean_costs_above_usual(candidate, ticks).sum())
+        before = float(self._likelihood.compute_mean_excess_per_channel(candidate, ticks).sum())
         taken: list[Hypothesis] = []
         alternatives: tuple[str, ...] = ()
         while len(taken) < settings.max_mistakes:
-            found, rivals = self._find_best_hypothesis(candidate, ticks)
+            found, rivals = self._find_best_hypothesis_and_rivals(candidate, ticks)
             if found is None:
                 break
             if rivals:
@@ -347,14 +348,14 @@ class _Search:
             self._found = True
             candidate = found.candidate
             self._likelihood.impute_channels(candidate)
-            excess = self._likelihood.compute_mean_costs_above_usual(candidate, ticks)
+            excess = self._likelihood.compute_mean_excess_per_channel(candidate, ticks)
             if excess.sum() < 0.0 and excess.max() < settings.explained:
                 break
         candidate = self._drop_unneeded_changes(
-            self._list_changes_of_file(candidate, taken), candidate, ticks
+            self._list_changes_from_wiring_file(candidate, taken), candidate, ticks
         )
         candidate = self._drop_unlikely_motor_changes(candidate, taken, ticks)
-        changes = self._list_changes_of_file(candidate, taken)
+        changes = self._list_changes_from_wiring_file(candidate, taken)
         reverted = [self._revert_change(candidate, one, one.members) for one in changes]
         costs = self._likelihood.compute_total_costs([candidate, *reverted], ticks)
         findings = [
@@ -362,12 +363,12 @@ class _Search:
             for one, cost in zip(changes, costs[1:], strict=True)
         ]
         findings.sort(key=lambda one: -one.log_odds)
-        after = float(self._likelihood.compute_mean_costs_above_usual(candidate, ticks).sum())
+        after = float(self._likelihood.compute_mean_excess_per_channel(candidate, ticks).sum())
         return Diagnosis(
             tuple(findings),
             candidate,
             self._find_undetectable_mistakes(candidate, ticks),
-            tuple(self._make_notes(after, bool(findings))),
+            tuple(self._make_notes_on_lag_and_excess(after, bool(findings))),
             self._likelihood.lag,
             before,
             after,
@@ -376,14 +377,13 @@ class _Search:
         )
 
     def _make_likelihood_with_best_lag(self, candidate: CandidateWiring) -> Likelihood:
-        """Try several lags of all readings, and return the likelihood with the one that fits best.
+        """Return a `Likelihood` of the recording whose lag of all readings fits best.
+
+        Lags from 0 to `MAX_DELAY` ticks are compared by the cost of the readings. A lag of 0 is
+        preferred if the costs are nearly equal.
 
         Args:
             candidate: The wiring under which the readings are explained.
-
-        Returns:
-            The `Likelihood` of the recording whose lag gives the lowest cost. A lag of 0 is
-            preferred if the costs are nearly equal.
         """
         best, least, imputed = None, np.inf, None
         for lag in range(MAX_DELAY + 1):
@@ -402,19 +402,23 @@ class _Search:
                 best, least = likelihood, cost
         return best or Likelihood(self._forward, self._recording)
 
-    def _decide_stuck_sensors_or_dead_motor(
+    def _restore_seemingly_stuck_channels(
         self, stuck: CandidateWiring, ticks: np.ndarray
     ) -> CandidateWiring:
-        """Decide whether channels never change because of stuck sensors or of a dead motor.
+        """Make channels usable again that never change although their sensors are not stuck.
+
+        All of them become usable if a dead motor, or a group of dead motors, explains the recording
+        better than stuck sensors, or if it explains several such channels well. Otherwise, single
+        channels become usable that a wrong sign explains better. The dead motors and wrong signs
+        themselves are not corrected here, because the search finds them later.
 
         Args:
-            stuck: Candidate wiring in which the channels that never change are unusable.
+            stuck: Candidate wiring in which all channels that never change are unusable.
             ticks: (K,) indices of the ticks that are compared.
 
         Returns:
-            `stuck`, or a candidate in which these channels are usable if a dead motor, or a group
-            of dead motors, explains the recording better. A channel is usable, too, if a wrong sign
-            explains it better. The dead motor or the sign itself is found later.
+            The candidate in which only channels with stuck sensors, or without any reading, are
+            unusable.
         """
         moving = replace(stuck, unusable=~self._heard)
         singles = [(m,) for m in range(len(stuck.motors))]
@@ -427,7 +431,7 @@ class _Search:
             return moving
         if np.count_nonzero(stuck.unusable & self._heard) > 1:
             likeliest = dead[int(np.argmin(as_dead))]
-            left = float(self._likelihood.compute_mean_costs_above_usual(likeliest, ticks).sum())
+            left = float(self._likelihood.compute_mean_excess_per_channel(likeliest, ticks).sum())
             if not self._is_behaviour_unexpected(left):
                 return moving  # one dead motor is likelier than several stuck sensors
         for k in np.flatnonzero(stuck.unusable & self._heard).tolist():
@@ -446,7 +450,7 @@ class _Search:
     # Faults
 
     def _list_hypotheses(self, candidate: CandidateWiring) -> list[Hypothesis]:
-        """Return all hypotheses that change one more thing in this candidate wiring."""
+        """Return all hypotheses of one more mistake, besides those that the candidate corrects."""
         return [
             *self._list_channel_hypotheses(candidate),
             *self._list_group_hypotheses(candidate),
@@ -454,7 +458,7 @@ class _Search:
         ]
 
     def _list_channel_hypotheses(self, candidate: CandidateWiring) -> list[Hypothesis]:
-        """Return hypotheses of wrong single channels, and of two exchanged channels."""
+        """Return hypotheses of one mistake in a single channel, or of two exchanged channels."""
         found = []
         usable = [
             k for k in range(len(candidate.slots)) if not candidate.unusable[k] and self._heard[k]
@@ -482,9 +486,9 @@ class _Search:
         return found
 
     def _can_detect_wrong_scale(self, candidate: CandidateWiring, channel: int) -> bool:
-        """Return whether the readings of a channel would show that its scale is wrong.
+        """Return whether the recorded readings of a channel could show that its scale is wrong.
 
-        They would not if the channel never changes, or if it is binary and reads only 0 and 1.
+        They could not if the channel never changes, or if it is binary and reads only 0 and 1.
 
         Args:
             candidate: The wiring as corrected so far.
@@ -506,7 +510,7 @@ class _Search:
         raw = self._recording.raw[:, candidate.slots[channel]]
         middle = float(np.nanmedian(raw)) * candidate.scale[channel]
         shifts = [0.1, 0.3, 0.7, 1.5, 3.0]
-        spread = self._compute_spread(candidate, channel)
+        spread = self._compute_standard_deviation(candidate, channel)
         offsets = [candidate.offset[channel] + sign * shift for shift in shifts for sign in (-1, 1)]
         offsets += [
             candidate.offset[channel] + sign * shift * spread
@@ -520,13 +524,16 @@ class _Search:
             offsets.append(expected - middle)
         return [one for one in offsets if one != candidate.offset[channel]]
 
-    def _compute_spread(self, candidate: CandidateWiring, channel: int) -> float:
-        """Return the standard deviation of a channel's readings, or 0.1 if it did not change."""
+    def _compute_standard_deviation(self, candidate: CandidateWiring, channel: int) -> float:
+        """Return the standard deviation of a channel's readings, or 0.1 if they never change."""
         raw = self._recording.raw[:, candidate.slots[channel]]
         return float(np.nanstd(raw * candidate.scale[channel])) or 0.1
 
     def _list_group_hypotheses(self, candidate: CandidateWiring) -> list[Hypothesis]:
-        """Return hypotheses of one mistake in a group of channels, and of exchanged groups."""
+        """Return hypotheses of a wrong sign or scale of a group of channels, or of exchanged parts.
+
+        The parts are numbered or named parts of the robot, such as legs.
+        """
         found = []
         for name, members in self._groups.items():
             usable = [k for k in members if not candidate.unusable[k]]
@@ -545,7 +552,7 @@ class _Search:
         return found
 
     def _list_motor_hypotheses(self, candidate: CandidateWiring) -> list[Hypothesis]:
-        """Return hypotheses of wrong motors or groups of motors, and of exchanged motors."""
+        """Return hypotheses of a wrong motor or group of motors, or of exchanged motors."""
         found, motors = [], range(len(candidate.motors))
         kinds = {-1.0: "motor reversed", 0.0: "motor dead"}
         for members, name in [
@@ -582,18 +589,18 @@ class _Search:
 
     # Comparing
 
-    def _find_best_hypothesis(
+    def _find_best_hypothesis_and_rivals(
         self, candidate: CandidateWiring, ticks: np.ndarray
     ) -> tuple[Hypothesis | None, list[Hypothesis]]:
-        """Find the most likely mistake that is significant, and its rivals.
+        """Find the most likely of all hypotheses that explain enough, and its rivals.
 
         Args:
             candidate: The wiring as corrected so far.
             ticks: (K,) indices of the ticks that are compared.
 
         Returns:
-            The hypothesis, or None if none is significant; and its rivals, the hypotheses that are
-            about as likely.
+            The most likely hypothesis, or None if no hypothesis explains enough; and its rivals,
+            which are the hypotheses that are about as likely.
         """
         settings, likelihood = self._settings, self._likelihood
         hypotheses = self._list_hypotheses(candidate)
@@ -624,7 +631,7 @@ class _Search:
         ]
         unexpected = self._is_behaviour_unexpected(float(now.surprise.mean()))
         if unexpected:
-            accepted = self._put_most_restoring_first(accepted, refined, restored)
+            accepted = self._put_most_restoring_hypothesis_first(accepted, refined, restored)
         driven = [
             number
             for number in accepted
@@ -648,7 +655,7 @@ class _Search:
             else:
                 refused.add(number)
         if not agreeing:
-            return self._find_idle_motor(candidate, ticks, float(now.surprise.mean()))
+            return self._find_idle_motor_and_rivals(candidate, ticks, float(now.surprise.mean()))
         consistent = [
             self._are_gains_consistent(found.gain, one.penalty)
             for one, found in zip(refined, evidence, strict=True)
@@ -658,9 +665,11 @@ class _Search:
         best = (sound or agreeing)[0]
         idle = None
         if unexpected:
-            idle = self._find_idle_driven_motor(refined, driven, best, candidate, ticks)
+            idle = self._find_preferred_motor_hypothesis(refined, driven, best, candidate, ticks)
         if idle is None:
-            likelier = self._find_likelier_kind(refined, accepted, scores, best, candidate)
+            likelier = self._find_hypothesis_of_likelier_kind(
+                refined, accepted, scores, best, candidate
+            )
             if likelier is not None:
                 by_sensor = refined[best].kind == "unusable"
                 return refined[likelier], [] if by_sensor else [refined[best]]
@@ -672,18 +681,18 @@ class _Search:
                 if (crossed := self._find_motor_exchange(motor, candidate, ticks)) is not None:
                     return crossed, []
             if len(first.members) == 1:
-                return self._decide_dead_or_reversed_motor(first.members[0], candidate)
+                return self._decide_whether_motor_is_dead_or_reversed(first.members[0], candidate)
         if idle is not None:
             return first, []
         rivals = []
         for other in map(int, order):
             if other in refused or consistent[best] > consistent[other]:
                 continue
-            if self._is_overlapping(refined[other], refined[best]):
+            if self._have_common_members(refined[other], refined[best]):
                 continue
             difference = refined_costs[other].cost - refined_costs[best].cost
             near = scores[other] > settings.near_gain * scores[best]
-            if near and not self._is_mean_gain_positive(difference):
+            if near and not self._is_mean_gain_significant(difference):
                 rivals.append(refined[other])
         return refined[best], rivals
 
@@ -692,13 +701,14 @@ class _Search:
     ) -> list[Hypothesis]:
         """Return the likeliest hypotheses, the best first, without repetitions.
 
-        Of several hypotheses with the same kind and members, only the best is returned. Of each
-        kind at most `finalists_of_kind` are returned: a hypothesis whose number is not fitted yet,
-        such as an offset, explains less than it will, and must not be crowded out by another kind.
+        Of several hypotheses with the same kind, members and group name, only the best is returned.
+        Of each kind at most `DoctorSettings.finalists_of_kind` are returned, so that one kind does
+        not crowd out another whose number, such as an offset, is not fitted yet: such hypotheses
+        explain more after the fit.
 
         Args:
-            hypotheses: The hypotheses.
-            gains: Gain in nats of each hypothesis, less its penalty.
+            hypotheses: The hypotheses to choose from.
+            gains: For each of them, the nats that it explains, less its penalty.
         """
         chosen: dict[tuple[str, tuple[int, ...], str], Hypothesis] = {}
         kinds: Counter[str] = Counter()
@@ -713,7 +723,7 @@ class _Search:
                 break
         return list(chosen.values())
 
-    def _find_likelier_kind(
+    def _find_hypothesis_of_likelier_kind(
         self,
         hypotheses: Sequence[Hypothesis],
         accepted: Sequence[int],
@@ -721,26 +731,27 @@ class _Search:
         best: int,
         candidate: CandidateWiring,
     ) -> int | None:
-        """Find a mistake of a likelier kind that explains the same channel about as well.
+        """Find a hypothesis of a likelier kind that explains the best one's channel about as well.
 
         A wrong sign, a confused unit or a round factor is likelier than an offset or an unusable
         sensor, and an offset is likelier than any other factor. The readings may not tell these
-        kinds apart: if they hardly change, or if the robot does what the model does not know.
+        kinds apart if they hardly change, or if the robot does something that the model never
+        learned.
 
         Args:
             hypotheses: The compared hypotheses.
-            accepted: Indices of the hypotheses that explain enough.
-            scores: Score of each hypothesis in nats.
-            best: Index of the best hypothesis.
+            accepted: Indices in `hypotheses` of those that explain enough.
+            scores: For each hypothesis, the nats that it explains, less its penalty.
+            best: Index of the hypothesis with which the others are compared.
             candidate: The wiring without the hypotheses' corrections.
 
         Returns:
-            The index of the other hypothesis, or None if there is none.
+            The index of the hypothesis of a likelier kind, or None if there is none.
         """
         first = hypotheses[best]
         if first.kind not in ("scale", "offset", "unusable") or len(first.members) > 1:
             return None
-        if first.kind == "scale" and self._is_factor_named(first, candidate):
+        if first.kind == "scale" and self._is_unit_or_round_factor(first, candidate):
             return None
         for number in accepted:
             one = hypotheses[number]
@@ -750,45 +761,47 @@ class _Search:
                 likelier, share = one.kind == "offset", self._settings.near_offset_gain
             else:
                 likelier = one.kind == "sign" or (
-                    one.kind == "scale" and self._is_factor_named(one, candidate)
+                    one.kind == "scale" and self._is_unit_or_round_factor(one, candidate)
                 )
                 share = self._settings.near_named_gain
             if likelier and scores[number] > share * scores[best]:
                 return number
         return None
 
-    def _find_idle_driven_motor(
+    def _find_preferred_motor_hypothesis(
         self,
         hypotheses: Sequence[Hypothesis],
-        driven: Sequence[int],
+        motor_hypotheses: Sequence[int],
         best: int,
         candidate: CandidateWiring,
         ticks: np.ndarray,
     ) -> int | None:
-        """Find a motor's mistake that comes before a channel's that explains more.
+        """Find a motor hypothesis that is preferred to a channel hypothesis that explains more.
 
-        A robot may have fallen because a motor is wrong. What its channels then read is explained
-        badly, and many mistakes of them would explain a little. So a motor that has no effect, or
-        the opposite one, comes first, unless the channel's correction gives it its usual effect.
+        A robot may have fallen because a motor is wrong. The model then explains all readings
+        badly, and many wrong hypotheses about channels explain a little. So the hypothesis about a
+        motor that has no effect, or the opposite effect, is preferred, unless the correction of the
+        channel gives this motor its usual effect.
 
         Args:
             hypotheses: The compared hypotheses.
-            driven: Indices of the hypotheses about motors that agree with their effects.
+            motor_hypotheses: Indices in `hypotheses` of those about motors that agree with the
+                motors' measured effects.
             best: Index of the most likely hypothesis.
             candidate: The wiring without the hypotheses' corrections.
             ticks: (K,) indices of the ticks that are compared.
 
         Returns:
-            The index of the motor's hypothesis; None if there is none, or if the most likely
-            hypothesis is about a motor itself.
+            The index of the preferred motor hypothesis; None if there is none, or if the most
+            likely hypothesis is itself about a motor.
         """
-        if not driven or hypotheses[best].is_motor:
+        if not motor_hypotheses or hypotheses[best].is_motor:
             return None
         settings, estimate = self._settings, self._likelihood.estimate_motor_effects
         before, after = estimate(candidate, ticks), estimate(hypotheses[best].candidate, ticks)
         idle = settings.idle_effect * _compute_median_effect(before)
         usual = settings.crossed_effect * _compute_median_effect(after)
-        for number in driven:
+        for number in motor_hypotheses:
             motor = hypotheses[number].members[0]
             alone = len(hypotheses[number].members) == 1
             if alone and before[motor] < idle and not after[motor] >= usual:
@@ -796,34 +809,35 @@ class _Search:
         return None
 
     @staticmethod
-    def _is_factor_named(hypothesis: Hypothesis, candidate: CandidateWiring) -> bool:
-        """Return whether the factor of a wrong scale is that of a confused unit, or a round one.
+    def _is_unit_or_round_factor(hypothesis: Hypothesis, candidate: CandidateWiring) -> bool:
+        """Return whether a scale is wrong by the factor of a confused unit, or by a round factor.
 
         Args:
-            hypothesis: The hypothesis of a wrong scale.
-            candidate: The wiring without its correction.
+            hypothesis: The hypothesis of the wrong scale.
+            candidate: The wiring without the hypothesis's correction.
         """
         first = hypothesis.members[0]
         factor = candidate.scale[first] / hypothesis.candidate.scale[first]
         return bool(np.isclose(abs(factor), (*UNITS, *ROUND)).any())
 
-    def _is_overlapping(self, first: Hypothesis, second: Hypothesis) -> bool:
-        """Return whether two hypotheses share a channel or a motor."""
+    def _have_common_members(self, first: Hypothesis, second: Hypothesis) -> bool:
+        """Return whether two hypotheses are about the same channel or the same motor."""
         same = first.is_motor is second.is_motor
         return same and bool(set(first.members) & set(second.members))
 
-    def _put_most_restoring_first(
+    def _put_most_restoring_hypothesis_first(
         self, accepted: list[int], hypotheses: Sequence[Hypothesis], restored_nats: Sequence[float]
     ) -> list[int]:
-        """Move the hypothesis that restores clearly more than the most likely one to the front.
+        """Return the accepted hypotheses with the one that restores most ticks at the front.
 
-        A hypothesis restores ticks if with it the model explains them as well as in its validation.
-        Hypotheses about motors, or with a fitted number, are not moved.
+        A hypothesis restores a tick if with it the model explains the tick as well as in its
+        validation. The order changes only if this hypothesis gains clearly more in restored ticks
+        than the most likely one, and if neither is about motors or has a fitted number.
 
         Args:
-            accepted: Indices of the accepted hypotheses, the most likely first.
+            accepted: Indices in `hypotheses` of the accepted ones, the most likely first.
             hypotheses: All compared hypotheses.
-            restored_nats: Nats that each compared hypothesis gains in restored ticks.
+            restored_nats: For each compared hypothesis, the nats that it gains in restored ticks.
 
         Returns:
             The indices `accepted` in the new order.
@@ -841,14 +855,14 @@ class _Search:
         return [best, *(number for number in accepted if number != best)]
 
     def _is_acceptable(self, hypothesis: Hypothesis, evidence: CostEvidence) -> bool:
-        """Return whether a hypothesis explains enough to be accepted, and spoils nothing.
+        """Return whether a hypothesis may be accepted: it must explain enough and spoil no ticks.
 
         Args:
             hypothesis: The hypothesis.
-            evidence: How the costs of the ticks change with it.
+            evidence: How the costs of the ticks change with the hypothesis's correction.
         """
         least, restored = self._settings.min_restored, evidence.restored
-        if self._is_number_nearly_right(hypothesis):
+        if self._is_too_close_to_wiring_file(hypothesis):
             return False
         if self._found and hypothesis.is_motor:
             share = self._settings.min_later_motor_share
@@ -857,7 +871,7 @@ class _Search:
         if (
             self._found
             and not hypothesis.is_motor
-            and not self._explains_enough_after_another(hypothesis, evidence)
+            and not self._explains_enough_after_other_mistake(hypothesis, evidence)
         ):
             return False
         if hypothesis.kind != "unusable" and not hypothesis.is_motor and restored < -least:
@@ -874,18 +888,19 @@ class _Search:
             return restored >= least + hypothesis.penalty
         return self._restores_usual_costs(hypothesis, evidence)
 
-    def _explains_enough_after_another(
+    def _explains_enough_after_other_mistake(
         self, hypothesis: Hypothesis, evidence: CostEvidence
     ) -> bool:
-        """Return whether a channel's mistake explains enough, although another mistake was found.
+        """Return whether a channel's mistake explains enough if another mistake was found before.
 
-        A mistake leaves a robot in states that the model does not know. Exchanged readings that are
-        alike, such as a scanner's, then explain a little, although they are right. More is required
-        if a motor is wrong, and if the model explains the robot otherwise well.
+        It must explain more than the first mistake, because that mistake brings the robot into
+        states that the model does not know. There even a wrong hypothesis explains a little, such
+        as that of two exchanged ranges of a scanner. If the model explains the robot well, still
+        more is required, above all if a motor is wrong.
 
         Args:
-            hypothesis: The hypothesis.
-            evidence: How the costs of the ticks change with it.
+            hypothesis: The hypothesis about the channel.
+            evidence: How the costs of the ticks change with the hypothesis's correction.
         """
         settings, explained = self._settings, float(evidence.gain.mean())
         if explained < settings.min_later_share * evidence.excess:
@@ -902,13 +917,14 @@ class _Search:
             and self._are_gains_consistent(evidence.gain, hypothesis.penalty)
         )
 
-    def _is_number_nearly_right(self, hypothesis: Hypothesis) -> bool:
-        """Return whether a number is so near the one of the wiring file that the file is right.
+    def _is_too_close_to_wiring_file(self, hypothesis: Hypothesis) -> bool:
+        """Return whether the corrected number is so near the wiring file's that the file is right.
 
-        The number is a scale, an offset or a motor's gain. Other hypotheses have none.
+        The number is a scale, an offset or a motor's gain. The result is False for a hypothesis of
+        another kind, which has no such number.
 
         Args:
-            hypothesis: The hypothesis.
+            hypothesis: The hypothesis with the corrected number.
         """
         first, wrong = hypothesis.members[0], hypothesis.candidate
         if hypothesis.kind == "scale":
@@ -918,20 +934,22 @@ class _Search:
             )
         if hypothesis.kind == "offset":
             shift = float(abs(wrong.offset[first] - self._configured.offset[first]))
-            return shift < self._settings.least_offset * self._compute_spread(wrong, first)
+            return shift < self._settings.least_offset * self._compute_standard_deviation(
+                wrong, first
+            )
         if hypothesis.kind == "motor gain":
             gain = float(wrong.gain[first])
             return gain > 0 and bool(abs(np.log(gain)) < np.log(self._settings.least_gain))
         return False
 
     def _restores_usual_costs(self, hypothesis: Hypothesis, evidence: CostEvidence) -> bool:
-        """Return whether with a hypothesis many ticks cost what is usual, and no others cost more.
+        """Return whether a hypothesis brings many ticks to their usual cost and spoils few others.
 
         The usual cost is that in the model's validation.
 
         Args:
             hypothesis: The hypothesis.
-            evidence: How the costs of the ticks change with it.
+            evidence: How the costs of the ticks change with the hypothesis's correction.
         """
         settings = self._settings
         if evidence.restored < settings.min_restored + hypothesis.penalty:
@@ -944,11 +962,11 @@ class _Search:
         return self._are_gains_consistent(evidence.gain, hypothesis.penalty)
 
     def _are_gains_consistent(self, gains: np.ndarray, penalty: float) -> bool:
-        """Return whether some blocks of ticks speak for a hypothesis and hardly any against it.
+        """Return whether several blocks of ticks speak for a hypothesis and hardly any against it.
 
-        Gains may be uneven. If the robot seldom turns, for example, a mistake shows in few blocks,
-        so that the standard error of the gains is large. But with a right hypothesis the other
-        blocks lose nothing.
+        This also accepts uneven gains. If the robot seldom turns, for example, a mistake shows in
+        few blocks of ticks, so that the standard error of the gains is large. But with a right
+        hypothesis the remaining blocks lose nothing.
 
         Args:
             gains: (K,) nats by which each tick costs less with the hypothesis.
@@ -962,23 +980,27 @@ class _Search:
         return rest >= self._settings.min_gain and lost <= share * np.maximum(blocks, 0.0).sum()
 
     def _is_behaviour_unexpected(self, mean_excess: float) -> bool:
-        """Return whether the robot does something that the model never learned, such as lie fallen.
+        """Return whether the robot does something that the model never learned.
+
+        This is so for a robot that has fallen, for example.
 
         Args:
-            mean_excess: Mean nats by which the readings of a tick are less likely than those in the
-                model's validation.
+            mean_excess: Mean nats by which a tick costs more than in the model's validation.
         """
         return mean_excess > self._settings.misfit * len(self._recording.ids)
 
     def _is_significant(
         self, gains: np.ndarray, hypothesis: Hypothesis, mean_excess: float
     ) -> bool:
-        """Return whether a hypothesis explains enough of what is unusual in the readings.
+        """Return whether a hypothesis explains enough nats and a large enough share of the excess.
+
+        Its gains must also be significantly above 0, or consistent over the blocks of ticks.
 
         Args:
             gains: (K,) nats by which each tick costs less with the hypothesis.
             hypothesis: The hypothesis.
-            mean_excess: Mean nats by which a tick costs more than usual without the hypothesis.
+            mean_excess: Mean nats by which a tick costs more than in the model's validation,
+                without the hypothesis.
         """
         settings = self._settings
         total, mean = float(gains.sum()), float(gains.mean())
@@ -1007,10 +1029,12 @@ class _Search:
                 share = settings.min_share
             whole = left <= 0.0 < mean_excess  # nothing is left to explain
             sigma = settings.min_sigma if whole else settings.fitted_sigma
-            return mean >= share * mean_excess and self._is_mean_gain_positive(gains, sigma)
-        if not hypothesis.is_motor and self._is_mean_gain_positive(gains, settings.certain_sigma):
+            return mean >= share * mean_excess and self._is_mean_gain_significant(gains, sigma)
+        if not hypothesis.is_motor and self._is_mean_gain_significant(
+            gains, settings.certain_sigma
+        ):
             share = settings.min_certain_share
-        return mean >= share * mean_excess and self._is_mean_gain_positive(gains)
+        return mean >= share * mean_excess and self._is_mean_gain_significant(gains)
 
     def _looks_like_noise(self, slot: int) -> bool:
         """Return whether successive readings of a recorded channel are unrelated, as in noise.
@@ -1027,22 +1051,22 @@ class _Search:
         return bool(abs(relation) < self._settings.white)
 
     def _compute_tick_costs(self, candidate: CandidateWiring, ticks: np.ndarray) -> _TickCosts:
-        """Return the costs of ticks (K,) under a candidate wiring, in nats.
+        """Return the cost of each of K ticks under a candidate wiring, summed over its channels.
 
         Args:
             candidate: The candidate.
             ticks: (K,) indices of the ticks.
         """
         costs = self._likelihood.compute_costs([candidate], ticks)[0]
-        surprise = self._likelihood.subtract_usual_costs(costs, candidate)
+        surprise = self._likelihood.subtract_validation_costs(costs, candidate)
         return _TickCosts(costs.sum(1), surprise.sum(1))
 
     def _compare_costs(self, before: _TickCosts, after: _TickCosts) -> CostEvidence:
-        """Return the evidence for a candidate wiring against another one.
+        """Return how the costs of ticks change from one candidate wiring to another.
 
         Args:
-            before: Costs of the ticks under the other candidate.
-            after: Costs of the same ticks under the candidate that may be better.
+            before: Costs of the ticks without a correction.
+            after: Costs of the same ticks with the correction for which evidence is sought.
         """
         return CostEvidence(
             before.cost - after.cost,
@@ -1051,25 +1075,30 @@ class _Search:
             self._compute_gain_in_restored_ticks(before.surprise, after.surprise),
         )
 
-    def _compute_gain_in_restored_ticks(self, before: np.ndarray, after: np.ndarray) -> float:
-        """Return the nats gained in ticks that a correction restores.
+    def _compute_gain_in_restored_ticks(
+        self, excess_before: np.ndarray, excess_after: np.ndarray
+    ) -> float:
+        """Return the nats that a correction gains in the ticks that it restores.
 
-        A tick is restored if the model then explains it as well as in its validation.
+        A tick is restored if with the correction the model explains it as well as in its
+        validation.
 
         Args:
-            before: (K,) nats by which each tick costs more than usual, without the correction.
-            after: (K,) nats by which each tick costs more than usual, with the correction.
+            excess_before: (K,) nats by which each tick costs more than in the model's validation,
+                without the correction.
+            excess_after: (K,) the same with the correction.
 
         Returns:
-            The sum of the gains; negative if the correction spoils ticks that were explained.
+            The sum of the gains; negative if the correction spoils ticks that the model explained
+            well without it.
         """
         settings = self._settings
         length = settings.restored_ticks
-        count = len(before) // length
+        count = len(excess_before) // length
         level = settings.restored_excess * len(self._recording.ids)
         least_before, least_after = (
             np.minimum(values[: count * length].reshape(count, length).mean(1), level)
-            for values in (before, after)
+            for values in (excess_before, excess_after)
         )
         return float((least_before - least_after).sum()) * length
 
@@ -1082,14 +1111,14 @@ class _Search:
     ) -> bool:
         """Return whether a hypothesis about motors agrees with their measured effects.
 
-        The effects must be unusual before the correction, and much nearer to the expected ones
-        after it; a dead motor must have hardly any effect. A wrong motor gain is an exception:
-        where the command is at its limit, a motor that is too strong has nearly the expected
-        effect. So such a hypothesis also agrees if it restores the usual costs.
+        Without the correction, the effects must differ from those that the model expects; with it,
+        they must be much nearer to them. A dead motor must have hardly any effect. A wrong motor
+        gain may agree although the effects are as expected, if it restores the usual costs: where
+        commands are at their limit, a motor that is too strong has nearly the expected effect.
 
         Args:
             hypothesis: The hypothesis about one or more motors.
-            candidate: The wiring without its correction.
+            candidate: The wiring without the hypothesis's correction.
             ticks: (K,) indices of the ticks that are compared.
             evidence: How the costs of the ticks change with the correction.
         """
@@ -1119,15 +1148,15 @@ class _Search:
     def _spoils_motor_effects(
         self, corrected: CandidateWiring, candidate: CandidateWiring, ticks: np.ndarray
     ) -> bool:
-        """Return whether a sensor's correction makes motors seem to act otherwise than expected.
+        """Return whether a channel's correction makes the motors' effects less like the expected.
 
         Such a correction is wrong: it only makes an unusual posture look like a known one. The
         search refuses it if a motor's mistake may explain the recording.
 
         Args:
-            corrected: The wiring with the sensor's correction.
-            candidate: The wiring without it.
-            ticks: (K,) indices of the ticks that are compared.
+            corrected: The wiring with the channel's correction.
+            candidate: The wiring without the correction.
+            ticks: (K,) indices of the ticks by which the effects are measured.
         """
         unexpected = []
         for one in (candidate, corrected):
@@ -1136,22 +1165,23 @@ class _Search:
             unexpected.append(float(np.abs(effects - 1.0).sum()) / max(len(effects), 1))
         return unexpected[1] > unexpected[0] + self._settings.max_effect_change
 
-    def _find_idle_motor(
+    def _find_idle_motor_and_rivals(
         self, candidate: CandidateWiring, ticks: np.ndarray, mean_excess: float
     ) -> tuple[Hypothesis | None, list[Hypothesis]]:
-        """Find a motor without its expected effect, by the measured effects alone.
+        """Find a dead, reversed or exchanged motor by the measured effects of all motors alone.
 
-        This is for a robot that does what the model was never trained on, such as one that has
-        fallen, because costs mean little there. Nothing is found if channels were corrected
-        already, as this would bias the effects.
+        This is only done for a robot that does something the model never learned, such as one that
+        has fallen, because costs mean little there. Nothing is found if channels were corrected
+        already, because their corrections may bias the effects.
 
         Args:
             candidate: The wiring as corrected so far.
-            ticks: (K,) indices of the ticks that are compared.
+            ticks: (K,) indices of the ticks by which the effects are measured.
             mean_excess: Mean nats by which a tick costs more than in the model's validation.
 
         Returns:
-            A hypothesis about the motor, or None; and other hypotheses that are as likely.
+            A hypothesis about the motor, or None if no motor is found; and the other hypotheses
+            that are as likely.
         """
         settings = self._settings
         bent = (candidate.slots != self._configured.slots).any() or (
@@ -1178,28 +1208,29 @@ class _Search:
         apart = np.abs(others / usual - 1.0)
         if effects[motor] > settings.idle_effect * usual or np.median(apart) > settings.min_effect:
             return None, []
-        return self._decide_dead_or_reversed_motor(motor, candidate)
+        return self._decide_whether_motor_is_dead_or_reversed(motor, candidate)
 
-    def _decide_dead_or_reversed_motor(
+    def _decide_whether_motor_is_dead_or_reversed(
         self, motor: int, candidate: CandidateWiring
     ) -> tuple[Hypothesis, list[Hypothesis]]:
         """Decide whether a motor without effect is dead or reversed.
 
-        A reversed motor can hold its joint at an end stop, where it has no effect. So only the
-        ticks away from the position at which the joint stays most of the time decide.
+        A reversed motor can hold its joint at an end stop, where it has no effect. So the motor's
+        effect is measured only in ticks in which the joint is away from the position where it stays
+        most of the time.
 
         Args:
             motor: Index of the motor.
             candidate: The wiring as corrected so far.
 
         Returns:
-            The hypothesis; and a list with the other hypothesis if the ticks do not decide, else an
-            empty list.
+            The likelier hypothesis, and an empty list. If there are too few such ticks to decide,
+            the hypothesis of a dead motor, and a list with that of a reversed one.
         """
         dead = Hypothesis("motor dead", (motor,), candidate.with_motor_gain([motor], 0.0))
         turned = Hypothesis("motor reversed", (motor,), candidate.with_motor_gain([motor], -1.0))
         self._judged.add(motor)
-        effect = self._likelihood.estimate_motor_effect_where_free(candidate, motor)
+        effect = self._likelihood.estimate_motor_effect_with_free_joint(candidate, motor)
         if effect is None:
             return dead, [turned]
         return (turned if effect < -self._settings.reversed_effect else dead), []
@@ -1233,16 +1264,16 @@ class _Search:
                 return Hypothesis("motors swapped", (motor, other), crossed)
         return None
 
-    def _is_mean_gain_positive(self, gains: np.ndarray, sigma: float | None = None) -> bool:
-        """Return whether the mean gain is significantly above 0.
+    def _is_mean_gain_significant(self, gains: np.ndarray, sigma: float | None = None) -> bool:
+        """Return whether the mean gain is significantly above 0, by its standard error.
 
-        Few blocks of ticks need a larger margin, because the standard deviation is estimated from
-        them.
+        The error is estimated from the means of blocks of ticks. The fewer blocks there are, the
+        more standard errors are required, because the estimate is then uncertain.
 
         Args:
             gains: (K,) gain of each tick in nats.
-            sigma: Number of standard errors by which the mean must exceed 0; by default
-                `DoctorSettings.min_sigma`.
+            sigma: Number of standard errors by which the mean of many blocks must exceed 0; by
+                default `DoctorSettings.min_sigma`.
         """
         blocks = self._compute_block_means(gains)
         count = len(blocks)
@@ -1251,9 +1282,12 @@ class _Search:
         return float(blocks.mean()) > least * error
 
     def _compute_block_means(self, gains: np.ndarray) -> np.ndarray:
-        """Return the means of gains (K,) over blocks of successive ticks.
+        """Return the mean gain of each block of successive ticks.
 
-        The means of different blocks are hardly correlated, unlike those of neighbouring ticks.
+        The means of different blocks are hardly correlated, unlike the gains of neighbouring ticks.
+
+        Args:
+            gains: (K,) gain of each tick in nats.
         """
         block = max(MIN_BLOCK, min(self._settings.block, len(gains) // FEWEST_BLOCKS))
         count = len(gains) // block
@@ -1263,10 +1297,10 @@ class _Search:
     def _refine_hypothesis(
         self, hypothesis: Hypothesis, candidate: CandidateWiring, ticks: np.ndarray
     ) -> Hypothesis:
-        """Return the hypothesis with its number fitted to the recording.
+        """Return the hypothesis with its scale, offset or motor gain fitted to the recording.
 
-        The number is a scale, an offset or a motor gain. A hypothesis of another kind is returned
-        unchanged.
+        A motor gain near -1 or 0 becomes the hypothesis of a reversed or dead motor. A hypothesis
+        of a kind without such a number is returned unchanged.
 
         Args:
             hypothesis: The hypothesis, with a first guess of its number.
@@ -1277,7 +1311,7 @@ class _Search:
             return self._refine_scale(hypothesis, candidate, ticks)
         if hypothesis.kind == "offset":
             (k,) = hypothesis.members
-            start, step = self._find_offset_to_refine(hypothesis, candidate)
+            start, step = self._find_first_offset_and_step(hypothesis, candidate)
             offset = self._find_cheapest_value(
                 lambda value: candidate.with_offset(k, value), start, step
             )
@@ -1304,7 +1338,7 @@ class _Search:
                 now, as_turned, as_fitted = self._likelihood.compute_total_costs(
                     [candidate, turned, fitted], ticks
                 )
-                left = float(self._likelihood.compute_mean_costs_above_usual(turned, ticks).sum())
+                left = float(self._likelihood.compute_mean_excess_per_channel(turned, ticks).sum())
                 share = self._settings.unit_share
                 if self._is_behaviour_unexpected(left):
                     share = self._settings.poor_unit_share
@@ -1320,16 +1354,20 @@ class _Search:
             return hypothesis._replace(candidate=fitted)
         return hypothesis
 
-    def _find_offset_to_refine(
+    def _find_first_offset_and_step(
         self, hypothesis: Hypothesis, candidate: CandidateWiring
     ) -> tuple[float, float]:
-        """Return the best of many offsets, from which on the lowest cost is searched, and a step.
+        """Find where to start a local search for the offset with the lowest cost, and its step.
 
-        The cost may have several minima, so a local search from the first guess is not enough.
+        The cost may have several minima, so that a search from the first guess alone is not enough.
 
         Args:
-            hypothesis: The hypothesis of a wrong offset, with a first guess.
-            candidate: The wiring without its correction.
+            hypothesis: The hypothesis of a wrong offset, with a first guess of the right one.
+            candidate: The wiring without the hypothesis's correction.
+
+        Returns:
+            The best of many offsets, and the first step of the search; both in the unit of the
+            readings.
         """
         (k,) = hypothesis.members
         guess, now = float(hypothesis.candidate.offset[k]), float(candidate.offset[k])
@@ -1348,10 +1386,10 @@ class _Search:
     def _refine_scale(
         self, hypothesis: Hypothesis, candidate: CandidateWiring, ticks: np.ndarray
     ) -> Hypothesis:
-        """Return a scale hypothesis with its factor fitted to the recording.
+        """Return a hypothesis of a wrong scale with its factor fitted to the recording.
 
-        If the factor of a confused unit, or a round factor, fits nearly as well, it is taken
-        instead.
+        If the factor of a confused unit, or a round factor, fits nearly as well as the fitted
+        factor, it replaces the fitted one.
 
         Args:
             hypothesis: The hypothesis, with a first guess of the factor.
@@ -1372,11 +1410,13 @@ class _Search:
         fitted = make_scaled_candidate(log)
         share = self._settings.unit_share
         if (
-            self._likelihood.compute_mean_costs_above_usual(fitted, ticks).mean()
+            self._likelihood.compute_mean_excess_per_channel(fitted, ticks).mean()
             > self._settings.poor_fit
         ):
             share = self._settings.poor_unit_share
-            factor = estimate_scale_factor(self._forward, self._recording, candidate, members)
+            factor = estimate_scale_factor_from_rates(
+                self._forward, self._recording, candidate, members
+            )
             if factor is not None:
                 log, share = float(np.log(factor)), 0.0
                 fitted = make_scaled_candidate(log)
@@ -1399,15 +1439,15 @@ class _Search:
         step: float,
         bounds: tuple[float, float] | None = None,
     ) -> float:
-        """Find the value of a number for which the candidate made from it has the lowest cost.
+        """Find the number for which `make_candidate` returns the wiring with the lowest cost.
 
-        The search is local: it starts at `start`.
+        The search is local: it tries numbers around the best one so far, in ever smaller steps.
 
         Args:
-            make_candidate: Makes the candidate wiring for a value of the number.
-            start: First value.
-            step: First distance between values.
-            bounds: Lower and upper bound of the value, None for none.
+            make_candidate: Returns the candidate wiring with a given number, such as an offset.
+            start: The number around which the search starts.
+            step: First size of the steps.
+            bounds: Lower and upper bound of the number, None for none.
         """
         few = self._likelihood.select_evenly_spread_ticks(max(200, self._settings.screened))
         for _ in range(5):
@@ -1423,7 +1463,7 @@ class _Search:
         return start
 
     def _describe_hypothesis(self, hypothesis: Hypothesis) -> str:
-        """Return the kind and the members of a hypothesis as text."""
+        """Return the kind of a hypothesis, and its group or its members, as text for the user."""
         of = self._recording.actuators if hypothesis.is_motor else self._recording.ids
         return (
             f"{hypothesis.kind}: {hypothesis.name or ', '.join(of[m] for m in hypothesis.members)}"
@@ -1434,7 +1474,9 @@ class _Search:
     def _drop_unneeded_changes(
         self, changes: list[_Change], candidate: CandidateWiring, ticks: np.ndarray
     ) -> CandidateWiring:
-        """Return the candidate without those changes that the other changes make unnecessary.
+        """Return the candidate without those channel changes that the other changes make needless.
+
+        Changes of motors are all kept.
 
         Args:
             changes: All changes of the candidate from the wiring file.
@@ -1453,7 +1495,8 @@ class _Search:
                 gain = evidence.gain
                 if some == one.members:
                     needed = float(gain.sum()) >= settings.min_gain and (
-                        self._is_mean_gain_positive(gain) or self._are_gains_consistent(gain, 0.0)
+                        self._is_mean_gain_significant(gain)
+                        or self._are_gains_consistent(gain, 0.0)
                     )
                     needed |= evidence.restored >= settings.min_restored and one.what != "unusable"
                 else:  # a part is wrong like the whole, unless the readings contradict that
@@ -1468,8 +1511,8 @@ class _Search:
     ) -> CandidateWiring:
         """Return the candidate without motor changes that other changes have made unlikely.
 
-        A motor's change was accepted because of the measured effects. If it is not the only change,
-        and the recording is likelier without it, the effects were those of another mistake.
+        A motor's change was accepted because of the motor's measured effect. If it is not the only
+        change, and the recording is likelier without it, another mistake caused that effect.
 
         Args:
             candidate: The corrected wiring.
@@ -1477,7 +1520,7 @@ class _Search:
             ticks: (K,) indices of the ticks that are compared.
         """
         while True:
-            changes = self._list_changes_of_file(candidate, accepted)
+            changes = self._list_changes_from_wiring_file(candidate, accepted)
             motors = [one for one in changes if one.what in ("gain", "motors")]
             if len(changes) < 2 or not motors:
                 return candidate
@@ -1488,22 +1531,22 @@ class _Search:
                 return candidate
             candidate = without[best]
 
-    def _list_changes_of_file(
+    def _list_changes_from_wiring_file(
         self, candidate: CandidateWiring, accepted: Sequence[Hypothesis]
     ) -> list[_Change]:
         """Return the differences between a candidate and the wiring file, grouped for the report.
 
         Args:
             candidate: The corrected wiring.
-            accepted: The hypotheses that were accepted; members that one of them changed together
-                are reported together.
+            accepted: The hypotheses that were accepted; channels or motors that one of them changed
+                together are reported together.
         """
         nominal, found = self._configured, []
         groups = [one.members for one in accepted if one.is_group and not one.is_motor]
         moved = np.flatnonzero(candidate.slots != nominal.slots)
         found += [
             _Change("slots", cycle)
-            for cycle in _group_by_permutation(candidate.slots, moved, accepted)
+            for cycle in _group_permuted_members(candidate.slots, moved, accepted)
         ]
         unusable = np.flatnonzero(candidate.unusable & self._heard)
         found += [_Change("unusable", (int(k),)) for k in unusable]
@@ -1519,7 +1562,7 @@ class _Search:
         moved = np.flatnonzero(candidate.motors != nominal.motors)
         found += [
             _Change("motors", cycle)
-            for cycle in _group_by_permutation(candidate.motors, moved, accepted, True)
+            for cycle in _group_permuted_members(candidate.motors, moved, accepted, True)
         ]
         driven = [int(m) for m in np.flatnonzero(~np.isclose(candidate.gain, 1.0))]
         found += [
@@ -1531,7 +1574,7 @@ class _Search:
     def _revert_change(
         self, candidate: CandidateWiring, change: _Change, members: Sequence[int]
     ) -> CandidateWiring:
-        """Return the candidate with one change undone for some of its members.
+        """Return the candidate with one change undone for some of its channels or actuators.
 
         Args:
             candidate: The corrected wiring.
@@ -1546,7 +1589,7 @@ class _Search:
         """Return the finding that describes one change of the wiring file.
 
         Args:
-            change: The change.
+            change: The difference between the corrected wiring and the file.
             candidate: The corrected wiring, which holds the new values.
             log_odds: Nats by which the recording is more likely with the change than without it.
         """
@@ -1588,7 +1631,7 @@ class _Search:
         shifted = not np.isclose(candidate.offset[first], self._configured.offset[first])
         offset = float(candidate.offset[first]) if shifted else None
         inverted = bool(self._binary[first]) and shifted and factor < 0
-        kind, text = _describe_wrong_scale_or_offset(
+        kind, text = _classify_and_describe_scale_or_offset(
             factor, offset, self._configured, first, inverted
         )
         correction = f"scale: {_format_number(candidate.scale[first])}" if factor != 1.0 else ""
@@ -1601,7 +1644,7 @@ class _Search:
     def _make_motor_finding(
         self, actuators: tuple[str, ...], gain: float, log_odds: float
     ) -> Finding:
-        """Return the finding that actuators act too strongly, too weakly, reversed or not at all.
+        """Return a finding for actuators that act too strongly, too weakly, reversed or not at all.
 
         Args:
             actuators: Names of the actuators.
@@ -1628,13 +1671,14 @@ class _Search:
     def _find_undetectable_mistakes(
         self, candidate: CandidateWiring, ticks: np.ndarray
     ) -> tuple[Unseen, ...]:
-        """Find the mistakes that could not be found in this recording if the wiring had them.
+        """Find the possible mistakes that this recording would not show if the wiring had them.
 
-        Each mistake is made on purpose. It is undetectable if the search would not accept its
-        correction. A channel that was never read is listed too.
+        Each possible mistake is added to the corrected wiring. It is undetectable if the search
+        would not accept its correction. Channels that were never read, or that never changed, are
+        listed too.
 
         Args:
-            candidate: The corrected wiring, to which the mistakes are added.
+            candidate: The corrected wiring.
             ticks: (K,) indices of the ticks that are compared.
         """
         never = tuple(id_ for k, id_ in enumerate(self._recording.ids) if not self._heard[k])
@@ -1645,7 +1689,7 @@ class _Search:
             for id_, is_still in zip(self._recording.ids, still, strict=True)
             if is_still
         ]
-        tests = self._list_deliberate_mistakes(candidate)
+        tests = self._list_deliberate_mistakes_with_hints(candidate)
         few = self._likelihood.select_evenly_spread_ticks(self._settings.screened)
         costs = self._likelihood.compute_total_costs(
             [candidate, *(one[0].candidate for one in tests)], few
@@ -1661,15 +1705,18 @@ class _Search:
                 found.append(Unseen(one.kind, tuple(of[m] for m in one.members), hint))
         return tuple(dict.fromkeys(found))
 
-    def _list_deliberate_mistakes(self, candidate: CandidateWiring) -> list[tuple[Hypothesis, str]]:
-        """Return single mistakes to be made on purpose, each with a hint for the user.
+    def _list_deliberate_mistakes_with_hints(
+        self, candidate: CandidateWiring
+    ) -> list[tuple[Hypothesis, str]]:
+        """Return single mistakes to be added to a candidate, each with a hint for the user.
 
-        The hint says how the robot must move so that the mistake can be found.
+        The mistakes are added on purpose, to see whether the recording would show them. The hint
+        says how the robot must move so that it does.
         """
         tests = []
         usable = np.flatnonzero(self._heard & ~candidate.unusable).tolist()
         for k in usable:
-            shift = OFFSET * self._compute_spread(candidate, k)
+            shift = OFFSET * self._compute_standard_deviation(candidate, k)
             hint = "move the robot further and faster in it"
             if self._moving[candidate.slots[k]] == 0.0:
                 hint = STILL_HINT
@@ -1695,12 +1742,16 @@ class _Search:
             tests.append((Hypothesis("motors swapped", (a, b), crossed), hint))
         return tests
 
-    def _make_notes(self, excess: float, any_found: bool) -> list[str]:
-        """Return remarks on the lag of all readings, and on an excess that no mistake explains.
+    def _make_notes_on_lag_and_excess(self, excess: float, any_found: bool) -> list[str]:
+        """Return remarks on a lag of all readings, and on an excess that no mistake explains.
 
         Args:
-            excess: Mean nats by which a tick costs more than usual under the corrected wiring.
+            excess: Mean nats by which a tick costs more than in the model's validation, under the
+                corrected wiring.
             any_found: Whether any mistake was found.
+
+        Returns:
+            The remarks, one sentence each.
         """
         notes = []
         if lag := self._likelihood.lag:
@@ -1727,26 +1778,29 @@ class _TickCosts(NamedTuple):
     """Costs of K ticks under one candidate wiring, in nats, as arrays (K,)."""
 
     cost: np.ndarray
+    """(K,) cost of each tick, summed over all channels."""
     surprise: np.ndarray
-    """How far the costs are above those in the model's validation, without unusable channels."""
+    """(K,) excess of each tick: its cost minus that in the model's validation, summed over the
+    usable channels."""
 
 
 class CostEvidence(NamedTuple):
     """Evidence for a hypothesis: how the costs of ticks change with its correction."""
 
     gain: np.ndarray
-    """(K,) nats that it explains in each tick."""
+    """(K,) nats by which each tick costs less with the correction."""
     excess: float
-    """Mean nats a tick above the usual ones without it."""
+    """Mean nats by which a tick costs more than in the model's validation, without the
+    correction."""
     left: float
-    """The same with it."""
+    """Mean nats by which a tick costs more than in the model's validation, with the correction."""
     restored: float
-    """Nats that it gains in ticks that the model then explains as in its validation; negative if it
-    spoils such ticks."""
+    """Nats that the correction gains in ticks that the model then explains as in its validation;
+    negative if it spoils such ticks."""
 
 
 class _Change(NamedTuple):
-    """One difference between a candidate and the wiring file, in some channels or actuators."""
+    """One difference between a candidate and the wiring file, shared by channels or actuators."""
 
     what: str
     """One of: slots, line (scale and offset), delay, unusable, motors, gain."""
@@ -1768,9 +1822,9 @@ FIELDS = {
 
 
 def _compute_median_effect(effects: np.ndarray) -> float:
-    """Return the median of the motors' effects, limited to a range from 0.3 to 1.
+    """Return the median of the motors' effects, limited to the range from 0.3 to 1.
 
-    NaN is left out. Without any number the result is 1.
+    Effects that are NaN are left out; if all are NaN, the result is 1.
     """
     known = effects[~np.isnan(effects)]
     return float(np.clip(np.median(known), 0.3, 1.0)) if len(known) else 1.0
@@ -1779,13 +1833,13 @@ def _compute_median_effect(effects: np.ndarray) -> float:
 def _copy_with_values_of(
     candidate: CandidateWiring, other: CandidateWiring, kind: str, members: Sequence[int]
 ) -> CandidateWiring:
-    """Return a copy of `candidate` in which some members have the values of `other`.
+    """Return a copy of `candidate` in which some channels or motors have the values of `other`.
 
     Args:
         candidate: The candidate to copy.
-        other: The candidate from which the values come.
-        kind: The kind of values, a key of `FIELDS`.
-        members: The indices of the channels or motors whose values are replaced.
+        other: The candidate from which the values are copied.
+        kind: Which values are copied, as a key of `FIELDS`.
+        members: Indices of the channels or motors whose values are replaced.
     """
     changed = {}
     for name in FIELDS[kind]:
@@ -1795,30 +1849,32 @@ def _copy_with_values_of(
     return replace(candidate, **changed)
 
 
-def _group_by_permutation(
-    slots: np.ndarray, moved: np.ndarray, accepted: Sequence[Hypothesis], motors: bool = False
+def _group_permuted_members(
+    places: np.ndarray, moved: np.ndarray, accepted: Sequence[Hypothesis], are_motors: bool = False
 ) -> list[tuple[int, ...]]:
-    """Group channels or motors that changed places, each exchange in a group of its own.
+    """Group channels or motors that changed places, one group for each exchange.
 
     Args:
-        slots: For each channel or motor the index of the one whose place it has now.
+        places: For each channel (or motor), the index of the channel (or motor) whose place it has
+            now.
         moved: Indices of the channels or motors that changed places.
-        accepted: The accepted hypotheses; members that one of them permuted stay in one group.
-        motors: Whether the indices are of motors, else of channels.
+        accepted: The accepted hypotheses; channels or motors that one of them permuted together
+            form one group.
+        are_motors: Whether the indices are those of motors, not of channels.
 
     Returns:
         The indices of each group.
     """
     left, found = set(moved.tolist()), []
     for one in accepted:
-        if one.kind in ("permuted", "motors permuted") and one.is_motor is motors:
+        if one.kind in ("permuted", "motors permuted") and one.is_motor is are_motors:
             members = tuple(m for m in one.members if m in left)
-            if members and {int(slots[m]) for m in members} == set(members):
+            if members and {int(places[m]) for m in members} == set(members):
                 found.append(members)
                 left -= set(members)
     while left:
         cycle = [left.pop()]
-        while (next_ := int(slots[cycle[-1]])) in left:
+        while (next_ := int(places[cycle[-1]])) in left:
             left.remove(next_)
             cycle.append(next_)
         found.append(tuple(sorted(cycle)))
@@ -1828,12 +1884,13 @@ def _group_by_permutation(
 def _group_by_factor(
     members: Sequence[int], factors: np.ndarray, groups: Sequence[tuple[int, ...]]
 ) -> list[tuple[int, ...]]:
-    """Group channels or motors that changed by the same factor.
+    """Group channels or motors whose scale or gain changed by the same factor.
 
     Args:
         members: Indices of the changed channels or motors.
         factors: Factor of every channel or motor, by index.
-        groups: Groups within which equal factors are reported together; a member of none is alone.
+        groups: Sets of indices that may form a group. Changed members that are in none of them, or
+            whose factors differ, form groups of one.
 
     Returns:
         The indices of each group.
@@ -1847,10 +1904,10 @@ def _group_by_factor(
     return found + [(m,) for m in left]
 
 
-def _describe_wrong_scale_or_offset(
+def _classify_and_describe_scale_or_offset(
     factor: float, offset: float | None, nominal: CandidateWiring, channel: int, inverted: bool
 ) -> tuple[str, str]:
-    """Describe a wrong scale, a wrong offset, or both.
+    """Return the kind of a mistake in a channel's scale or offset, and a text that describes it.
 
     Args:
         factor: Factor by which the scale in the wiring file must be multiplied.
@@ -1860,7 +1917,7 @@ def _describe_wrong_scale_or_offset(
         inverted: Whether the channel is binary and reads 1 for 0.
 
     Returns:
-        The kind of the mistake, as in `Finding.kind`, and a text for the user.
+        The kind, as in `Finding.kind`, and the text for the user.
     """
     if inverted:
         return "inverted", "reads 1 where it should read 0, and 0 for 1"

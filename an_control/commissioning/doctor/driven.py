@@ -18,8 +18,8 @@ LOST_TICKS = 2.5
 class DrivenRecorder:
     """Recorder of a robot that somebody drives, with one tick for each command.
 
-    A tick consists of the newest readings before the command, and of the model's action that would
-    give this command.
+    Any node may send the commands. A tick consists of the newest readings before the command, and
+    of the model's action that would give this command.
 
     Args:
         wiring: The robot's wiring.
@@ -40,15 +40,15 @@ class DrivenRecorder:
         self._parts: list[np.ndarray | None] = [None] * len(self.messages)
         self._last_ns = 0
 
-    def add_message(self, topic_index: int, message: Any, now_ns: int) -> None:
-        """Store the values of a command message; record a tick if it is of the first command topic.
+    def add_command_message(self, topic_index: int, message: Any, now_ns: int) -> None:
+        """Store the values of a command message; record a tick if its topic is the wiring's first.
 
-        No tick is recorded before every command topic has sent a message.
+        No tick is recorded before a message has arrived on every command topic.
 
         Args:
-            topic_index: Index of the command topic in the wiring.
-            message: The ROS message; one that does not fit the wiring is ignored.
-            now_ns: Time of its arrival in ns.
+            topic_index: Index of the message's command topic in the wiring.
+            message: The ROS message; a message that does not fit the wiring is ignored.
+            now_ns: Time at which the message arrived, in ns.
         """
         try:
             self._parts[topic_index] = self.messages[topic_index].read_values(message)
@@ -59,7 +59,7 @@ class DrivenRecorder:
             self.add_command(np.concatenate(parts), now_ns)
 
     def add_command(self, values: np.ndarray, now_ns: int) -> None:
-        """Record a tick with this command.
+        """Record a tick with the newest readings and a command.
 
         Args:
             values: (A,) values of all actuators, in physical units and in the wiring's order.

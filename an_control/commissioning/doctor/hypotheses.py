@@ -30,8 +30,8 @@ class Recording:
         starts: (T,) True for a tick that does not follow directly from the tick before it, as after
             a reset of the robot.
         actuators: Names of the A actuators, in the model's order.
-        groups: Indices of channels that one mistake is likely to affect together, by group name;
-            for example the channels of one source.
+        groups: Groups of channels that one mistake is likely to affect together, such as the
+            channels of one source: their indices, by group name.
     """
 
     ids: tuple[str, ...]
@@ -70,8 +70,8 @@ class Recording:
             clip: (N, 2) bounds of the readings; by default infinite.
             starts: (T,) True for a tick that does not directly follow the tick before it; by
                 default False.
-            groups: Indices of channels that one mistake is likely to affect together, by group
-                name.
+            groups: Groups of channels that one mistake is likely to affect together: their indices,
+                by group name.
         """
         count = len(ids)
         scale = np.ones(count) if scale is None else np.asarray(scale, float)
@@ -91,8 +91,8 @@ class CandidateWiring:
     changed copies. N is the number of channels, A that of actuators.
 
     Args:
-        slots: (N,) for each channel, the index of the recorded channel whose field carries its
-            signal.
+        slots: (N,) for each channel, the index of the channel in whose recorded numbers its signal
+            really is; its own index if the wiring file is right.
         scale: (N,) factors by which raw numbers are multiplied to get readings.
         offset: (N,) offsets that are then added to get readings.
         delay: (N,) ticks by which each channel is later than the others.
@@ -112,7 +112,7 @@ class CandidateWiring:
 
     @classmethod
     def from_recording(cls, recording: Recording) -> CandidateWiring:
-        """Return the wiring file with which the recording was made, as a candidate."""
+        """Return the candidate by which the wiring file of the recording is right."""
         count, actions = len(recording.ids), recording.actions.shape[1]
         return cls(
             np.arange(count),
@@ -131,19 +131,24 @@ class CandidateWiring:
         return replace(self, scale=scale)
 
     def with_offset(self, channel: int, offset: float) -> CandidateWiring:
-        """Return a copy in which the channel has this offset."""
+        """Return a copy in which one channel has another offset.
+
+        Args:
+            channel: Index of the channel.
+            offset: The number to add after scaling.
+        """
         offsets = self.offset.copy()
         offsets[channel] = offset
         return replace(self, offset=offsets)
 
     def with_delay(self, channel: int, ticks: int) -> CandidateWiring:
-        """Return a copy in which the channel is late by this number of ticks."""
+        """Return a copy in which one channel is later than the others by a number of ticks."""
         delay = self.delay.copy()
         delay[channel] = ticks
         return replace(self, delay=delay)
 
     def with_unusable_channel(self, channel: int) -> CandidateWiring:
-        """Return a copy in which the channel carries no information."""
+        """Return a copy in which one channel counts as stuck or as noise only."""
         unusable = self.unusable.copy()
         unusable[channel] = True
         return replace(self, unusable=unusable)
@@ -151,11 +156,11 @@ class CandidateWiring:
     def with_permuted_channels(
         self, channels: Sequence[int], others: Sequence[int]
     ) -> CandidateWiring:
-        """Return a copy in which channels get the signals of others.
+        """Return a copy in which channels carry the signals that other channels carried before.
 
         Args:
             channels: Indices of the channels.
-            others: For each of them the index of the channel whose signal it gets.
+            others: For each of them, the index of the channel whose signal it carries in the copy.
         """
         slots = self.slots.copy()
         slots[list(channels)] = self.slots[list(others)]
@@ -168,11 +173,12 @@ class CandidateWiring:
         return replace(self, gain=gain)
 
     def with_permuted_motors(self, motors: Sequence[int], others: Sequence[int]) -> CandidateWiring:
-        """Return a copy in which motors are moved by the actions of others.
+        """Return a copy in which motors follow elements of the action that others followed before.
 
         Args:
             motors: Indices of the motors.
-            others: For each of them the index of the motor whose action moves it.
+            others: For each of them, the index of the motor whose element of the action it follows
+                in the copy.
         """
         moved = self.motors.copy()
         moved[list(motors)] = self.motors[list(others)]
@@ -209,7 +215,7 @@ MOST_INDICES = 8
 
 
 class Hypothesis(NamedTuple):
-    """One mistake in the wiring that may explain the recording."""
+    """A supposed mistake in the wiring, with the wiring that would correct it."""
 
     kind: str
     """One of: sign, scale, offset, inverted, delay, unusable, swapped, permuted, motor reversed,
@@ -226,19 +232,20 @@ class Hypothesis(NamedTuple):
 
     @property
     def is_motor(self) -> bool:
-        """Return whether the hypothesis is about motors."""
+        """Return whether the supposed mistake is one of motors, not of channels."""
         return self.kind.startswith("motor")
 
     @property
     def is_group(self) -> bool:
-        """Return whether several channels or motors share one correction."""
+        """Return whether the hypothesis is about several members, not just an exchange of two."""
         return len(self.members) > 1 and self.kind not in ("swapped", "motors swapped")
 
     @property
     def penalty(self) -> float:
-        """Return how many nats the hypothesis must explain before it counts as likely.
+        """Return the nats that are subtracted from those that the hypothesis explains.
 
-        It stands for the prior probability of the mistake and for its number of free parameters.
+        They are larger for mistakes that are less probable beforehand, or that have a fitted
+        number, which always explains a little.
         """
         return PENALTIES.get(self.kind, 8.0) + 0.5 * len(self.members)
 
@@ -250,17 +257,18 @@ PENALTIES = {"scale": 12.0, "offset": 14.0, "motor gain": 14.0, "unusable": 14.0
 def find_id_groups(
     ids: Sequence[str], more_groups: Mapping[str, tuple[int, ...]] | None
 ) -> dict[str, tuple]:
-    """Return groups of two or more ids that one mistake may affect together.
+    """Return groups of two or more ids whose channels or actuators may share one mistake.
 
     Ids form a group if they share the part before the first dot, the part after the last dot, or
-    their only number, or if they differ in a number alone.
+    their only number, or if they differ in numbers alone.
 
     Args:
         ids: Ids of channels, or names of actuators.
-        more_groups: Further groups to include, such as the channels of one source; None for none.
+        more_groups: Further groups to include, such as the channels of one source: indices into
+            `ids`, by group name. None for none.
 
     Returns:
-        Indices into `ids`, by the name of the group.
+        The indices into `ids` of each group, by group name.
     """
     found: dict[str, list[int]] = {}
     for number, id_ in enumerate(ids):
@@ -280,23 +288,24 @@ def find_id_groups(
 def iterate_part_exchanges(
     ids: Sequence[str], groups: Mapping[str, tuple[int, ...]]
 ) -> Iterator[tuple[str, tuple[int, ...], tuple[int, ...]]]:
-    """Yield permutations of whole parts of a robot, such as two exchanged legs.
+    """Yield permutations of whole parts of a robot, such as an exchange of two legs.
 
-    Parts are numbered (legs 1 to 4) or named (left and right). Either all channels of the parts
-    change places, or only those of some kinds (such as positions) or of one group.
+    Parts are numbered (legs 1 to 4) or named (left and right). Each permutation exchanges either
+    all channels of these parts, or only channels of one kind, of a few kinds (such as positions) or
+    of one group.
 
     Args:
         ids: Ids of channels, or names of actuators.
-        groups: Indices into `ids`, by group name; see `find_id_groups`.
+        groups: The indices into `ids` of each group, by group name; see `find_id_groups`.
 
     Yields:
-        A description, the indices of the channels that change, and for each of these the index of
-        the channel whose signal it gets.
+        A description; the indices of the permuted channels or actuators; and for each of these, the
+        index of the one whose place it takes.
     """
     families: dict[tuple[str, ...], dict[str, dict[str, int]]] = {}
     patterns: dict[str, dict[str, int]] = {}
     for number, id_ in enumerate(ids):
-        for pattern, index in _iterate_id_patterns(id_):
+        for pattern, index in _iterate_id_patterns_and_parts(id_):
             patterns.setdefault(pattern, {})[index] = number
     for pattern, by_index in patterns.items():
         if 2 <= len(by_index) <= MOST_INDICES:
@@ -316,7 +325,7 @@ def iterate_part_exchanges(
             inside = [one for one in family.values() if set(one.values()) <= set(members)]
             selections.append((name, inside))
         for name, selected in selections:
-            for to, text in _iterate_permutations(indices):
+            for to, text in _iterate_permutations_with_descriptions(indices):
                 channels = tuple(one[i] for one in selected for i in indices if to[i] != i)
                 others = tuple(one[to[i]] for one in selected for i in indices if to[i] != i)
                 if len(channels) > 2 and (channels, others) not in seen:
@@ -324,11 +333,11 @@ def iterate_part_exchanges(
                     yield f"{text} ({name})", channels, others
 
 
-def _iterate_id_patterns(id_: str) -> Iterator[tuple[str, str]]:
-    """Yield (pattern, part) for each number or side in an id.
+def _iterate_id_patterns_and_parts(id_: str) -> Iterator[tuple[str, str]]:
+    """Yield (pattern, part) for each number, or word such as "left" or "front", in an id.
 
-    The part is the number, or a word such as "left" or "front". The pattern is the id with a
-    placeholder instead of the part, so that "leg_1.knee" gives ("leg_*.knee", "1").
+    The part is this number or word. The pattern is the id with a placeholder instead of the part:
+    "leg_1.knee" gives ("leg_*.knee", "1").
     """
     for match in re.finditer(r"\d+", id_):
         yield f"{id_[: match.start()]}*{id_[match.end() :]}", match.group()
@@ -338,11 +347,13 @@ def _iterate_id_patterns(id_: str) -> Iterator[tuple[str, str]]:
         yield f"{id_[: match.start()]}{kind}{id_[match.end() :]}", side
 
 
-def _iterate_permutations(parts: tuple[str, ...]) -> Iterator[tuple[dict[str, str], str]]:
-    """Yield rotations, pairwise exchanges and the reversal of parts of a robot.
+def _iterate_permutations_with_descriptions(
+    parts: tuple[str, ...],
+) -> Iterator[tuple[dict[str, str], str]]:
+    """Yield probable permutations of a robot's parts: rotations, exchanges of two, and reversal.
 
     Args:
-        parts: Numbers or names of the parts.
+        parts: Numbers or names of the parts, such as those of legs.
 
     Yields:
         A mapping from each part to the part whose place it takes, and a description.

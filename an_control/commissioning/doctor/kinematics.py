@@ -36,13 +36,14 @@ class RatePair(NamedTuple):
     """Change of the position in a tick for each unit of the rate, in raw numbers."""
 
 
-def find_rate_pairs(recording: Recording, usable: np.ndarray) -> list[RatePair]:
-    """Find for each recorded position the recorded channel whose values are its rate.
+def find_position_rate_pairs(recording: Recording, usable: np.ndarray) -> list[RatePair]:
+    """Find pairs of recorded channels of which one reads the rate of change of the other.
 
-    A channel is a position's rate if its values correlate with the changes of the position.
+    A channel is taken for the rate of a position if its values correlate with the position's
+    changes. Positions without such a channel are left out.
 
     Args:
-        recording: The recording; scales and offsets are not used.
+        recording: The recording, of which only the raw numbers are used.
         usable: (N,) False for channels that are left out.
     """
     raw, follows = recording.raw, ~recording.starts[1:]
@@ -67,31 +68,33 @@ def find_rate_pairs(recording: Recording, usable: np.ndarray) -> list[RatePair]:
     return pairs
 
 
-def estimate_scale_factor(
+def estimate_scale_factor_from_rates(
     forward: ForwardModel,
     recording: Recording,
     candidate: CandidateWiring,
     members: Sequence[int],
 ) -> float | None:
-    """Estimate the factor by which channels' scales must be multiplied to fit their rates.
+    """Estimate by which factor the scales of some channels are wrong, from positions and rates.
 
-    A position must change by its rate times the time. So a channel in `members` is compared with
-    its rate, or with the position that it is the rate of, if that is not in `members`.
+    A position must change by its rate times the time. If just one channel of such a pair is in
+    `members`, the ratio of the position's changes to the rate, compared with the ratio that the
+    forward model has learned, shows the factor.
 
     Args:
-        forward: The forward model; without imputation nothing is estimated.
+        forward: The forward model; if it cannot impute channels, nothing is estimated.
         recording: The recording.
         candidate: The wiring before the correction.
-        members: Indices of the channels that share one factor.
+        members: Indices of the channels that are wrong by the same factor.
 
     Returns:
-        The absolute factor, the median over the members; None if nothing can be compared.
+        The positive factor by which the scales must be multiplied, as the median over all such
+        pairs; None if there is no such pair.
     """
     if not forward.imputes:
         return None
     channel_of = {int(slot): channel for channel, slot in enumerate(candidate.slots)}
     inside, factors = set(members), []
-    for pair in find_rate_pairs(recording, ~forward.binary):
+    for pair in find_position_rate_pairs(recording, ~forward.binary):
         position, rate = channel_of.get(pair.position), channel_of.get(pair.rate)
         if position is None or rate is None or (position in inside) is (rate in inside):
             continue
@@ -105,7 +108,7 @@ def estimate_scale_factor(
 
 
 def _predict_position_change_per_rate(forward: ForwardModel, position: int, rate: int) -> float:
-    """Return the change of a position in a tick that the model predicts for one unit of its rate.
+    """Return by how much a position changes in a tick for each unit of its rate, by the model.
 
     Args:
         forward: The forward model.

@@ -43,7 +43,9 @@ scale.
 
 
 class Likelihood:
-    """Costs (negative log-likelihoods in nats) of one recording under candidate wirings.
+    """A calculator of the costs of one recording under candidate wirings.
+
+    The cost of a reading is its negative log-likelihood in nats under the forward model.
 
     Args:
         forward: Forward model of the recording's N channels and A actuators.
@@ -73,9 +75,9 @@ class Likelihood:
         self._noise_costs = self._compute_noise_costs()
 
     def select_evenly_spread_ticks(self, max_ticks: int) -> np.ndarray:
-        """Return the indices of `max_ticks` evenly spread ticks of the recording.
+        """Return the indices of at most `max_ticks` evenly spread ticks of the recording.
 
-        Only ticks whose next tick can be predicted are selected; all of these if there are fewer.
+        They are selected from the ticks whose next tick can be predicted.
         """
         if len(self.ticks) <= max_ticks:
             return self.ticks
@@ -84,11 +86,11 @@ class Likelihood:
     def compute_candidate_readings(
         self, candidates: Sequence[CandidateWiring], ticks: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return what the channels read in some ticks under each of H candidate wirings.
+        """Return the readings that the channels would have under each of H candidate wirings.
 
         Args:
             candidates: The H candidates.
-            ticks: (K,) indices of the ticks; None for all T.
+            ticks: (K,) indices of the ticks; None for all ticks of the recording.
 
         Returns:
             (H, K, N) float32 readings, scaled and clipped; NaN where missing.
@@ -118,11 +120,14 @@ class Likelihood:
     def compute_candidate_actions(
         self, candidates: Sequence[CandidateWiring], ticks: np.ndarray
     ) -> np.ndarray:
-        """Return the actions that move the robot from some ticks to the next, under candidates.
+        """Return the actions that the motors would carry out under each of H candidate wirings.
+
+        They differ from the recorded actions where a candidate permutes motors or changes a gain.
 
         Args:
             candidates: The H candidates.
-            ticks: (K,) indices of the ticks.
+            ticks: (K,) indices of the ticks. The action of a tick moves the robot from the readings
+                of this tick to those of the next one.
 
         Returns:
             (H, K, A) float32 actions in [-1, 1].
@@ -137,7 +142,7 @@ class Likelihood:
     def compute_total_costs(
         self, candidates: Sequence[CandidateWiring], ticks: np.ndarray
     ) -> np.ndarray:
-        """Return the cost of the recording, summed over some ticks, under each of H candidates.
+        """Return the cost of all readings in some ticks under each of H candidate wirings.
 
         Args:
             candidates: The H candidates.
@@ -197,17 +202,18 @@ class Likelihood:
 
     @staticmethod
     def _fit_error_factors(squared_errors: np.ndarray) -> np.ndarray:
-        """Return the factors by which errors are most likely larger than the model predicts.
+        """Return by which factors the errors of readings are larger than the model predicts.
 
-        A channel has one factor for each `BLOCK` ticks. It may change from block to block, because
-        a robot that has fallen is explained badly only from then on.
+        Each channel has one factor for each block of `BLOCK` ticks: the likeliest one of
+        `ERROR_FACTORS`. It may change from block to block, because the model explains a robot that
+        falls badly only from its fall on.
 
         Args:
-            squared_errors: (H, K, N) squares of the errors divided by their predicted scales,
-                divided by the degrees of freedom.
+            squared_errors: (H, K, N) squared ratios of the errors to their predicted scales,
+                divided by the degrees of freedom of the errors' Student distribution.
 
         Returns:
-            (H, K, N) factors, each one of `ERROR_FACTORS`.
+            (H, K, N) the factors.
         """
         ticks = squared_errors.shape[1]
         firsts = np.arange(0, ticks, BLOCK)
@@ -223,12 +229,12 @@ class Likelihood:
         widening = np.repeat(best, lengths, axis=1)
         return widening
 
-    def compute_mean_costs_above_usual(
+    def compute_mean_excess_per_channel(
         self, candidate: CandidateWiring, ticks: np.ndarray
     ) -> np.ndarray:
-        """Return by how much each channel's mean cost exceeds its usual cost.
+        """Return the mean excess of each channel's cost over its cost in the model's validation.
 
-        The usual cost is that in the model's validation.
+        The mean is taken over the ticks.
 
         Args:
             candidate: The wiring under which the readings are explained.
@@ -238,18 +244,20 @@ class Likelihood:
             (N,) nats a tick; 0 for unusable channels.
         """
         costs = self.compute_costs([candidate], ticks)[0]
-        found: np.ndarray = self.subtract_usual_costs(costs, candidate).mean(0)
+        found: np.ndarray = self.subtract_validation_costs(costs, candidate).mean(0)
         return found
 
-    def subtract_usual_costs(self, costs: np.ndarray, candidate: CandidateWiring) -> np.ndarray:
-        """Return by how much costs exceed the usual ones, which the model's validation measured.
+    def subtract_validation_costs(
+        self, costs: np.ndarray, candidate: CandidateWiring
+    ) -> np.ndarray:
+        """Return by how much the costs of readings exceed those in the model's validation.
 
         Args:
             costs: (K, N) costs in nats.
-            candidate: The candidate wiring under which they were computed.
+            candidate: The candidate wiring under which the costs were computed.
 
         Returns:
-            (K, N) the differences; 0 for unusable channels.
+            (K, N) the differences in nats; 0 for unusable channels.
         """
         above = costs + np.log(np.abs(candidate.scale)) - self.forward.usual_costs
         found: np.ndarray = np.where(candidate.unusable, 0.0, above)
@@ -257,10 +265,12 @@ class Likelihood:
 
     @one_blas_thread
     def impute_channels(self, candidate: CandidateWiring) -> None:
-        """Estimate what each channel reads from all other channels, and store it in `imputed`.
+        """Estimate each channel's readings from the other channels; store them in `imputed`.
+
+        If the forward model cannot impute, the last valid reading of each channel is stored.
 
         Args:
-            candidate: The wiring under which the readings are explained.
+            candidate: The wiring from which the readings of the other channels are computed.
         """
         forward = self.forward
         (signals,) = self.compute_candidate_readings([candidate])
@@ -288,20 +298,20 @@ class Likelihood:
 
     @one_blas_thread
     def estimate_motor_effects(self, candidate: CandidateWiring, ticks: np.ndarray) -> np.ndarray:
-        """Return each motor's effect, relative to the effect that the model expects.
+        """Return each motor's effect on the readings, relative to what the model expects.
 
-        Each motor's effect is the coefficient in a regression of the measured changes on those that
-        the model expects of the motors, both without their means over `BLOCK` ticks. So the
-        estimate also holds where the model is wrong about everything that the motors do not change,
-        as on a robot that lies on the ground.
+        A regression explains the measured changes of the readings by the changes that the model
+        expects of each motor, both without their means over `BLOCK` ticks. A motor's effect is its
+        coefficient. Thus the estimate also holds for a robot that lies on the ground, where the
+        model is wrong about everything that the motors do not change.
 
         Args:
             candidate: The wiring under which the readings are explained.
             ticks: (K,) indices of the ticks from which the next one is predicted.
 
         Returns:
-            (A,) 1 for the expected effect, 0 for none, -1 for the opposite one. A motor whose
-            effect no channel shows counts as 1. NaN if the channels that show it best are unusable.
+            (A,) effects: 1 as expected, 0 for none, -1 for the opposite. The effect is 1 for a
+            motor that moves no channel clearly, and NaN for one whose best channels are unusable.
         """
         forward, motors = self.forward, range(len(candidate.motors))
         (signals,) = self.compute_candidate_readings([candidate])
@@ -338,21 +348,23 @@ class Likelihood:
         return np.where(candidate.unusable[best].all(0), np.nan, effects)
 
     @one_blas_thread
-    def estimate_motor_effect_where_free(
+    def estimate_motor_effect_with_free_joint(
         self, candidate: CandidateWiring, motor: int
     ) -> float | None:
-        """Return a motor's effect in the ticks in which its joint is free to move.
+        """Return a motor's relative effect in the ticks in which its joint is free to move.
 
-        The joint's position is the smoother one of the two channels that the motor moves most. The
-        ticks near the position that the joint has most often, as at an end stop, are left out.
+        Ticks near the joint's most frequent position are left out, because an end stop may hold the
+        joint there. The two channels that the motor moves most are taken for the joint's position
+        and velocity; the smoother one is the position.
 
         Args:
             candidate: The wiring under which the readings are explained.
             motor: Index of the motor.
 
         Returns:
-            1 for the expected effect, 0 for none, -1 for the opposite one; None if too few ticks
-            are left or the motor is hardly used in them.
+            The effect: 1 as the model expects, 0 for none, -1 for the opposite. It is 0 if the
+            position never changes, and None if too few ticks are left, or if the motor is hardly
+            used in them.
         """
         forward, ticks = self.forward, self.ticks
         (now,) = self.compute_candidate_readings([candidate], ticks)
@@ -390,14 +402,15 @@ class Likelihood:
     ) -> float:
         """Return the effect of one motor, relative to the effect that the model expects.
 
-        It is fitted to the channels that this motor moves most and the other motors least.
+        The effect is fitted to the channels with the highest relevance.
 
         Args:
             motor: Index of the motor.
-            error: (K, N) measured changes less those expected without any motor.
-            effect: (K, N, A) changes expected of each motor.
-            scale: (K, N) scales of the prediction error.
-            relevance: (N,) how strongly each channel shows the effect of this motor.
+            error: (K, N) measured changes of the readings, minus those that the model expects
+                without any motor.
+            effect: (K, N, A) changes of the readings that the model expects of each motor.
+            scale: (K, N) predicted scales of the model's errors.
+            relevance: (N,) how strongly this motor moves each channel, and the other motors do not.
         """
         channels = np.argsort(-relevance)[:OWN_CHANNELS]
         if relevance[channels[0]] < LEAST_OWN:
@@ -417,10 +430,10 @@ class Likelihood:
         return float(found[motor])
 
     def _compute_noise_costs(self) -> np.ndarray:
-        """Return what the changes of each channel would cost if the channel were mere noise.
+        """Return the costs of the recorded changes of each channel if the channel were mere noise.
 
         Returns:
-            (T, N) costs in nats.
+            (T, N) costs in nats, for the raw numbers of the message fields.
         """
         raw = self.recording.raw
         change = np.full_like(raw, np.nan)
@@ -436,11 +449,14 @@ class Likelihood:
         return np.nan_to_num(costs)
 
     def _compute_binary_costs(self, readings: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-        """Return the costs in nats of channels that read 0 or 1.
+        """Return the costs in nats of the readings of channels that read 0 or 1.
 
         Args:
             readings: (..., B) readings of the B binary channels.
             probabilities: (..., B) predicted probabilities that they read 1.
+
+        Returns:
+            (..., B) the costs.
         """
         least = F32(self._costs.min_probability)
         likely = np.clip(probabilities, least, 1.0 - least)
@@ -454,7 +470,7 @@ class Likelihood:
 
 
 def _subtract_block_means(values: np.ndarray) -> np.ndarray:
-    """Subtract from values (T, ...) their means over each block of `BLOCK` ticks.
+    """Return values (T, ...) without their means over each block of `BLOCK` ticks.
 
     T must be a multiple of `BLOCK`.
     """

@@ -28,7 +28,7 @@ class LiveRecorder(DrivenRecorder):
         self._topics = [one.topic for one in wiring.command.messages]
 
     def subscribe_to_robot(self, node: Node) -> None:
-        """Subscribe to the robot's sources and to its command topics."""
+        """Subscribe to the sensor and command topics of the wiring, so that ticks are recorded."""
         self._inputs = Inputs(
             node, self.recorder.table, time.monotonic_ns, lambda *_: None, 1, with_message_info=True
         )
@@ -37,9 +37,14 @@ class LiveRecorder(DrivenRecorder):
             node.create_subscription(type(message.message), topic, hear, 10)
 
     def close(self) -> None:
-        """Release the sources' subscriptions."""
+        """Destroy the subscriptions to the sensor topics."""
         self._inputs.close()
 
     def _record_command(self, topic_index: int, message: Any) -> None:
-        """Add a command message that has just arrived; see `DrivenRecorder.add_message`."""
-        self.add_message(topic_index, message, time.monotonic_ns())
+        """Add a command message that has just arrived; see `DrivenRecorder.add_command_message`.
+
+        Args:
+            topic_index: Index of the message's command topic in the wiring.
+            message: The ROS message.
+        """
+        self.add_command_message(topic_index, message, time.monotonic_ns())

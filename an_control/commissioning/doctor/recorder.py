@@ -12,12 +12,12 @@ from an_control.wiring import ChannelTable, Wiring
 
 
 class ReadingsRecorder:
-    """Recorder of the raw numbers that the wired message fields hold in each tick.
+    """Recorder of the readings and actions of each tick, before scale, offset and clipping.
 
-    The robot's messages are stored in `table`, the channel table, as in a policy node.
+    The caller stores the robot's messages in the channel table `table`, and then adds each tick.
 
     Args:
-        wiring: The robot's wiring; the recorded readings are not clipped.
+        wiring: The robot's wiring.
         model: The model whose channels and actuators are recorded.
     """
 
@@ -49,10 +49,9 @@ class ReadingsRecorder:
         """Record one tick: the newest readings, and the action that is sent after them.
 
         Args:
-            action: (A,) the action.
+            action: (A,) the action, by the model's order of actuators.
             now_ns: Present time in ns, from which the age of readings is computed.
-            stamp_ns: Present time by the clock of the messages' stamps, None if stamps are not
-                used.
+            stamp_ns: Stamp of the readings in lockstep with a simulator, else None.
         """
         readings, configs = self._table.read(now_ns, stamp_ns), self._table.configs
         raw = np.full(len(self._ids), np.nan)

@@ -19,12 +19,12 @@ from an_control.wiring.messages import parse_field_path
 
 
 class Repair:
-    """The text of a wiring file, and the corrections that are written into it.
+    """A copy of the text of a wiring file, into which corrections are written.
 
     Args:
         text: Text of the file.
-        wiring: The wiring that was loaded from it.
-        recording: A recording of the wiring's channels.
+        wiring: The wiring that was loaded from the file.
+        recording: The recording in which the mistakes were found.
         places: (A,) for each actuator of the wiring, its index in the model's action; None if both
             have the same order.
     """
@@ -39,9 +39,10 @@ class Repair:
         """Corrections that the text cannot express, one sentence each."""
 
     def write_corrections(self, candidate: CandidateWiring) -> None:
-        """Correct `text`, a copy of the wiring file's text, in each value that a candidate changes.
+        """Write each value in which a candidate differs from the wiring file into `text`.
 
-        The file itself is not written.
+        The file itself is not written. Corrections that the text cannot express are appended to
+        `left`.
 
         Args:
             candidate: The corrected wiring.
@@ -60,7 +61,7 @@ class Repair:
         return "".join(lines)
 
     def _write_channel_corrections(self, candidate: CandidateWiring) -> None:
-        """Write the candidate's fields, scales and offsets of channels into the text."""
+        """Write the source, field, scale and offset of each corrected channel into the text."""
         recording = self._recording
         ids = {id_: place for place, id_ in enumerate(recording.ids)}
         entries = {one.id: one for one in self._wiring.channels}
@@ -104,7 +105,7 @@ class Repair:
                     self._write_yaml_value(path, "offset", _format_number(float(shift[0])))
 
     def _write_actuator_corrections(self, candidate: CandidateWiring) -> None:
-        """Write the candidate's scales and fields of actuators into the text."""
+        """Write the scale and field of each corrected actuator into the text."""
         command, number = self._wiring.command, 0
         for place, message in enumerate(command.messages):
             path: tuple[Any, ...] = ("command",)
@@ -126,11 +127,11 @@ class Repair:
             self._connect_action_to_actuator(mine, int(np.flatnonzero(candidate.motors == mine)[0]))
 
     def _connect_action_to_actuator(self, action: int, motor: int) -> None:
-        """Let an element of the action drive the field of another actuator.
+        """Write into the text that an element of the action is sent to another actuator's field.
 
         Args:
             action: Index of the element in the model's action.
-            motor: Index of the actuator whose field it drives, in the model's order.
+            motor: Index of the actuator to whose field it is sent, in the model's order.
         """
         command = self._wiring.command
         name = command.names[self._places.index(action)]
@@ -155,7 +156,7 @@ class Repair:
 
         Args:
             path: Keys and list indices that lead to the mapping.
-            key: The key; an existing one gets the new value.
+            key: The key; if it exists already, its value is replaced.
             value: The value as YAML text.
         """
         node: Any = yaml.compose(self.text, Loader=yaml.SafeLoader)
@@ -182,12 +183,15 @@ class Repair:
 
 
 def _format_element_path(field: str, name: str, index: int) -> str:
-    """Return the path of one actuator's value in a field that several actuators share.
+    """Return the path of one actuator's element in a message field that several actuators share.
 
     Args:
-        field: Path of the field.
+        field: Path of the field, such as "effort".
         name: Name of the actuator.
         index: Index of the actuator in the message.
+
+    Returns:
+        The path with the name, such as "effort[hip_1]", or with the index.
     """
     if "*" in field:
         return field.replace("*", name)
@@ -200,7 +204,7 @@ def _format_element_path(field: str, name: str, index: int) -> str:
 
 
 def _quote_for_yaml(text: str) -> str:
-    """Return the text in quotes if YAML needs them."""
+    """Return the text of a YAML value, in quotes if YAML needs them."""
     return f"'{text}'" if any(one in text for one in "[]{}*,&") else text
 
 

@@ -38,7 +38,8 @@ def make_finding_rows(diagnosis: Diagnosis) -> list[dict[str, Any]]:
 def list_problems(diagnosis: Diagnosis) -> list[str]:
     """Return the problems of a diagnosis as sentences.
 
-    There is one sentence for each finding, and one for all alternatives that are as likely.
+    There is one sentence for each finding, and one sentence that lists all alternatives: the
+    mistakes that are as likely as a finding.
     """
     found = [f"doctor: {_format_names(one.members)} {one.text}" for one in diagnosis.findings]
     if diagnosis.findings and diagnosis.alternatives:
@@ -51,11 +52,14 @@ def list_problems(diagnosis: Diagnosis) -> list[str]:
 
 
 def list_notes(diagnosis: Diagnosis, repair: Repair | None) -> list[str]:
-    """Return the remarks of a diagnosis that are not findings, one sentence each.
+    """Return remarks for the user that are not findings, one sentence each.
+
+    They are the notes of the diagnosis, the mistakes that the recording would not show, and the
+    corrections that are not in the corrected wiring file.
 
     Args:
         diagnosis: The diagnosis.
-        repair: The corrected file, whose remaining corrections are listed; None if there is none.
+        repair: The corrected file; None if there is none.
     """
     said = [f"doctor: {note}" for note in diagnosis.notes]
     said += [
@@ -68,10 +72,11 @@ def list_notes(diagnosis: Diagnosis, repair: Repair | None) -> list[str]:
 
 
 def _describe_unseen_mistakes(unseen: Sequence[Unseen]) -> list[str]:
-    """Return sentences on the mistakes that could not be found if they existed.
+    """Return sentences on the possible mistakes that the recording would not show.
 
-    Each sentence names channels, their mistakes, and the movement with which these could be found.
-    Channels with the same mistakes and movement share a sentence, and so do all exchanges.
+    Each sentence names channels or motors, their possible mistakes, and the movement that would
+    show these. Channels with equal mistakes and movement share a sentence; one sentence is for all
+    exchanges.
     """
     kinds: dict[tuple[str, str], list[str]] = {}
     exchanged: dict[str, None] = {}
@@ -92,6 +97,6 @@ def _describe_unseen_mistakes(unseen: Sequence[Unseen]) -> list[str]:
 
 
 def _format_names(members: tuple[str, ...]) -> str:
-    """Return names as a list in a text, of which only the first `SHOWN` are named."""
+    """Return names joined by commas; after the first `SHOWN`, only how many more there are."""
     more = len(members) - SHOWN
     return ", ".join(members[:SHOWN]) + (f" and {more} more" if more > 0 else "")

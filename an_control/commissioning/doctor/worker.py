@@ -59,7 +59,10 @@ CORRECTABLE = ("sign", "scale", "offset")
 
 
 class Examiner:
-    """An examiner of the requests of one node, which keeps the forward model of the last one."""
+    """Examines the recordings that a node sends as requests, for mistakes in the wiring.
+
+    The forward model of the last request stays loaded for the next one.
+    """
 
     def __init__(self) -> None:
         self._path = ""
@@ -67,46 +70,51 @@ class Examiner:
         self._forward: ForwardModel | None = None
 
     def examine(self, request: bytes) -> list[dict[str, Any]]:
-        """Return the findings that a request's readings show, as mappings from names to values.
+        """Return the mistakes in the wiring that a request's recording shows, for JSON.
 
         Args:
-            request: The content of the request, without its length.
+            request: The bytes of the request, without its length.
+
+        Returns:
+            One mapping for each finding; see `describe_finding`.
         """
         arrays = np.load(io.BytesIO(request))
-        about = json.loads(str(arrays["about"]))
-        if self._forward is None or about["model"] != self._path:
-            self._path = about["model"]
+        request_values = json.loads(str(arrays["about"]))
+        if self._forward is None or request_values["model"] != self._path:
+            self._path = request_values["model"]
             self._model = read_model(self._path)
             self._forward = ForwardModel(self._model)
         assert self._model is not None
-        recording = make_recording(about, arrays["raw"], arrays["actions"], arrays["starts"])
+        recording = make_recording(
+            request_values, arrays["raw"], arrays["actions"], arrays["starts"]
+        )
         diagnosis = diagnose(recording, self._forward)
         wiring = None
         if diagnosis.findings:
             with suppress(ValueError):  # somebody is writing the file
-                wiring = load_wiring(about["wiring"])
+                wiring = load_wiring(request_values["wiring"])
         return [
-            describe_finding(one, diagnosis, recording, about, wiring, self._model)
+            describe_finding(one, diagnosis, recording, request_values, wiring, self._model)
             for one in diagnosis.findings
         ]
 
 
 def make_recording(
-    about: dict[str, Any], raw: np.ndarray, actions: np.ndarray, starts: np.ndarray
+    request_values: dict[str, Any], raw: np.ndarray, actions: np.ndarray, starts: np.ndarray
 ) -> Recording:
-    """Return the recording that a request describes.
+    """Return the recording that a request holds.
 
     Args:
-        about: The values of the request by name.
+        request_values: The values of the request by name, as in this module's description.
         raw: (T, N) numbers of the message fields.
         actions: (T, A) actions in [-1, 1].
         starts: (T,) whether a tick does not directly follow the tick before it.
     """
-    ids = tuple(about["ids"])
+    ids = tuple(request_values["ids"])
     scale, offset = np.ones(len(ids)), np.zeros(len(ids))
     clip = np.tile([-np.inf, np.inf], (len(ids), 1))
     groups: dict[str, tuple[int, ...]] = {}
-    for place, channel in enumerate(about["channels"]):
+    for place, channel in enumerate(request_values["channels"]):
         if channel is None:
             continue
         scale[place], offset[place] = channel["scale"], channel["offset"]
@@ -116,7 +124,7 @@ def make_recording(
         for name in (f"source {channel['source']}", f"{channel['source']}: {field}"):
             groups[name] = (*groups.get(name, ()), place)
     return Recording(
-        ids, raw, actions, scale, offset, clip, starts, tuple(about["actuators"]), groups
+        ids, raw, actions, scale, offset, clip, starts, tuple(request_values["actuators"]), groups
     )
 
 
@@ -124,22 +132,23 @@ def describe_finding(
     finding: Finding,
     diagnosis: Diagnosis,
     recording: Recording,
-    about: dict[str, Any],
+    request_values: dict[str, Any],
     wiring: Wiring | None,
     model: Model,
 ) -> dict[str, Any]:
     """Return a finding as a mapping that can be written as JSON.
 
-    Its values are those of `Finding`; `certainty`; `alternatives` (other mistakes that explain the
-    readings as well); `lines`, the lines of the wiring file that it changes, as lists of number,
-    present and corrected text; and `conversions`, the corrected scale and offset by the id of the
-    channel's entry, if a node can correct it while it runs.
+    It has the keys `kind`, `members`, `text`, `correction`, `log_odds` and `certainty` of
+    `Finding`, and three more: `alternatives` lists other mistakes that explain the readings as
+    well; `lines` lists the changed lines of the wiring file, each as number, present text and
+    corrected text; and `conversions` holds the corrected scale and offset by the id of the
+    channel's entry, empty if a node cannot apply the correction while it runs.
 
     Args:
         finding: The finding.
         diagnosis: The diagnosis that it belongs to.
         recording: The recording that was examined.
-        about: The values of the request by name.
+        request_values: The values of the request by name.
         wiring: The wiring in the file; None if the file cannot be read.
         model: The model.
     """
@@ -162,28 +171,31 @@ def describe_finding(
         "alternatives": list(diagnosis.alternatives),
         "lines": []
         if wiring is None
-        else list_changed_lines(alone, recording, about, wiring, model),
-        "conversions": list_conversions(finding, members, alone, about),
+        else list_changed_lines(alone, recording, request_values, wiring, model),
+        "conversions": list_corrected_scales_and_offsets(finding, members, alone, request_values),
     }
 
 
 def list_changed_lines(
     candidate: CandidateWiring,
     recording: Recording,
-    about: dict[str, Any],
+    request_values: dict[str, Any],
     wiring: Wiring,
     model: Model,
 ) -> list[tuple[int, str, str]]:
-    """Return the lines of the wiring file that a candidate changes: number, text, and new text.
+    """Return the lines of the wiring file that a candidate changes.
 
     Args:
         candidate: The corrected wiring.
         recording: The recording that was examined.
-        about: The values of the request by name.
+        request_values: The values of the request by name.
         wiring: The wiring in the file.
         model: The model.
+
+    Returns:
+        For each changed line its number from 1 on, its present text and its corrected text.
     """
-    order = ActionOrder(wiring, about["model"], model)
+    order = ActionOrder(wiring, request_values["model"], model)
     places = None if order.places is None else order.places.tolist()
     repair = Repair(read_regular_file(Path(wiring.file)).decode(), wiring, recording, places)
     repair.write_corrections(candidate)
@@ -198,22 +210,26 @@ def list_changed_lines(
     return found
 
 
-def list_conversions(
-    finding: Finding, members: list[int], candidate: CandidateWiring, about: dict[str, Any]
+def list_corrected_scales_and_offsets(
+    finding: Finding, members: list[int], candidate: CandidateWiring, request_values: dict[str, Any]
 ) -> dict[str, tuple[float, float]]:
-    """Return the corrected scale and offset by entry of the wiring; {} if a node cannot apply them.
+    """Return the corrected scale and offset of each channel entry of the wiring that is wrong.
 
-    A node can only correct all channels of an entry together.
+    The result is empty if a node cannot apply the correction while it runs: because the mistake is
+    of another kind, or because channels of one entry would need different corrections.
 
     Args:
         finding: The finding.
-        members: Indices of its channels or actuators.
-        candidate: The wiring with this finding corrected.
-        about: The values of the request by name.
+        members: Indices of the finding's channels or actuators.
+        candidate: The wiring with only this finding corrected.
+        request_values: The values of the request by name.
+
+    Returns:
+        (scale, offset) by the id of the channel's entry in the wiring.
     """
     if finding.kind not in CORRECTABLE:
         return {}
-    channels = about["channels"]
+    channels = request_values["channels"]
     entries = {channels[place]["entry"] for place in members if channels[place] is not None}
     found: dict[str, tuple[float, float]] = {}
     for place, channel in enumerate(channels):
@@ -226,10 +242,13 @@ def list_conversions(
 
 
 def read_request(stream: BinaryIO) -> bytes | None:
-    """Read the next request; return None at the end of the input.
+    """Read the next request, and return its bytes without its length.
 
     Args:
-        stream: The input.
+        stream: The stream to read from.
+
+    Returns:
+        The bytes, or None if the stream ends before the end of a request.
     """
     head = stream.read(LENGTH_BYTES)
     if len(head) < LENGTH_BYTES:
@@ -240,7 +259,7 @@ def read_request(stream: BinaryIO) -> bytes | None:
 
 
 def main() -> int:
-    """Answer requests until the end of the input, and return the exit status."""
+    """Answer requests from the standard input until it ends, and return the exit status 0."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print must not get between the answers
     examiner = Examiner()

@@ -15,9 +15,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from an_control.commissioning.doctor.data_checks import Series, describe_series_problems
+from an_control.commissioning.doctor.data_checks import Series, describe_inconsistent_readings
 from an_control.commissioning.doctor.hypotheses import UNITS, CandidateWiring, Recording
-from an_control.commissioning.motion.response import Pair, SensorGroup, pair_sensors
+from an_control.commissioning.motion.response import (
+    Pair,
+    SensorGroup,
+    find_pairs_and_shared_sensors,
+)
 from an_control.commissioning.motion.run import MotionRecording
 from an_control.wiring import ChannelConfig, CommandConfig
 
@@ -67,16 +71,17 @@ class MotionFinding:
 
 @dataclass
 class MotionDiagnosis:
-    """What a motion has shown.
+    """Result of the comparison of a motion with the wiring.
 
     Attributes:
         pairs: Which sensor belongs to which actuator.
         silent: Names of the actuators that moved nothing.
-        unmoved: Ids of the channels that an actuator should move, but none did.
+        unmoved: Ids of the channels that are named after a working actuator, but that no actuator
+            moved alone.
         findings: Mistakes in the wiring.
         notes: Remarks, one sentence each.
         corrected: The wiring with all certain corrections.
-        recording: The channels in the form that `Repair` takes.
+        recording: The motion in the form of the doctor's recordings, which `Repair` needs.
     """
 
     pairs: list[Pair]
@@ -89,7 +94,7 @@ class MotionDiagnosis:
 
 
 def diagnose_motion(recording: MotionRecording, command: CommandConfig) -> MotionDiagnosis:
-    """Find which sensor belongs to which actuator, and what contradicts the wiring.
+    """Find which sensor belongs to which actuator, and where this contradicts the wiring.
 
     Args:
         recording: A recording of the motion.
@@ -101,9 +106,10 @@ def diagnose_motion(recording: MotionRecording, command: CommandConfig) -> Motio
 def group_sensors(
     ids: Sequence[str], configs: Sequence[ChannelConfig], actuators: Sequence[str]
 ) -> list[SensorGroup]:
-    """Group the channels that are like each other, by source and field.
+    """Group the channels whose sensors are alike: those of one source, field and kind.
 
-    If names of actuators occur among the channels, groups without such a name are left out.
+    If any channel is named after an actuator, sources and fields without such a channel are left
+    out. So are channels that read the sine or cosine of an angle.
 
     Args:
         ids: Ids of the channels.
@@ -116,27 +122,30 @@ def group_sensors(
             name = f"{config.source}: {_ELEMENT.sub('', config.field)}"
             groups.setdefault(name, []).append(place)
     named = {
-        name: any(find_actuator(ids[i], configs[i].field, actuators) is not None for i in members)
+        name: any(
+            find_actuator_named_by_channel(ids[i], configs[i].field, actuators) is not None
+            for i in members
+        )
         for name, members in groups.items()
     }
     found = []
     for name, members in groups.items():
         if named[name] or not any(named.values()):
-            kinds = [_find_kind(ids[i], configs[i].field) for i in members]
+            kinds = [_find_sensor_kind(ids[i], configs[i].field) for i in members]
             by_kind = {kind: [i for i, k in zip(members, kinds, strict=True) if k == kind]
                        for kind in dict.fromkeys(kinds)}  # fmt: skip
             found += [SensorGroup(name, kind, tuple(own)) for kind, own in by_kind.items()]
     return found
 
 
-def find_actuator(id_: str, path: str, actuators: Sequence[str]) -> int | None:
-    """Return the index of the actuator that a channel is named after, or None.
+def find_actuator_named_by_channel(id_: str, path: str, actuators: Sequence[str]) -> int | None:
+    """Return the index of the actuator that a channel is named after, None if there is none.
 
-    The channel's id counts; the element in its field only if the id names no actuator.
+    The name is sought in the channel's id, and then in the element that its field path names.
 
     Args:
-        id_: Id of the channel.
-        path: Its field path.
+        id_: Id of the channel, such as "hip_1.position".
+        path: Field path of the channel, such as "position[hip_1]".
         actuators: Names of the actuators.
     """
     for text in (_SUFFIX.sub("", id_), id_, *_ELEMENT.findall(path)):
@@ -149,8 +158,13 @@ def find_actuator(id_: str, path: str, actuators: Sequence[str]) -> int | None:
     return None
 
 
-def _find_kind(id_: str, path: str) -> str:
-    """Return the kind of a sensor: "position", "velocity", "effort" or "other"."""
+def _find_sensor_kind(id_: str, path: str) -> str:
+    """Return the kind of a channel's sensor: "position", "velocity", "effort" or "other".
+
+    Args:
+        id_: Id of the channel.
+        path: Field path of the channel, which decides if it names a kind.
+    """
     for text in (_ELEMENT.sub("", path), id_):
         for kind, pattern in KINDS.items():
             if pattern.search(text):
@@ -158,20 +172,26 @@ def _find_kind(id_: str, path: str) -> str:
     return "other"
 
 
-def _find_element(path: str | None, names: Sequence[str]) -> str | None:
-    """Return the name in the brackets of a field path, if it is one of these names."""
+def _find_element_name(path: str | None, names: Sequence[str]) -> str | None:
+    """Return the element that the brackets of a field path name, None if it is not in `names`.
+
+    Args:
+        path: The field path, such as "position[hip_1]"; None for none.
+        names: Names of the actuators.
+    """
     found = [one.strip("'\"") for one in _ELEMENT.findall(path or "")]
     return next((one for one in found if one in names), None)
 
 
-def _find_odd_ones(signs: dict[int, int]) -> tuple[int, list[int]] | None:
-    """Find the signs that differ from most others.
+def _find_usual_sign_and_exceptions(signs: dict[int, int]) -> tuple[int, list[int]] | None:
+    """Find the sign that most items have, and the items that have the other sign.
 
     Args:
-        signs: The sign of each item; zeros are left out.
+        signs: The sign of each item; items with 0 are left out.
 
     Returns:
-        The usual sign, and the items that have the other one; None if as good as half have each.
+        The usual sign, and the items with the other sign; None if more than a third of the items
+        have the other sign.
     """
     known = {item: sign for item, sign in signs.items() if sign}
     usual = 1 if sum(known.values()) >= 0 else -1
@@ -179,14 +199,17 @@ def _find_odd_ones(signs: dict[int, int]) -> tuple[int, list[int]] | None:
     return (usual, odd) if len(odd) <= MAX_ODD_SHARE * len(known) else None
 
 
-def _describe_factor(factor: float) -> str:
-    """Return what may explain that a channel moves this many times as far as like ones."""
+def _explain_odd_factor(factor: float) -> str:
+    """Return advice for a channel that moves `factor` times as far as like channels.
+
+    The advice names the confused units that would explain the factor.
+    """
     units = [text for unit, text in UNITS.items() if abs(np.log(factor / unit)) < MAX_UNIT_ERROR]
     return f"look at its scale and unit{': ' if units else ''}{' or '.join(units)}"
 
 
 def make_doctor_recording(recording: MotionRecording, command: CommandConfig) -> Recording:
-    """Return the channels and actuators in the form in which the doctor corrects a wiring file.
+    """Convert the recording of a motion to the doctor's form, which `Repair` needs.
 
     Args:
         recording: A recording of the motion.
@@ -202,8 +225,8 @@ def make_doctor_recording(recording: MotionRecording, command: CommandConfig) ->
     )  # fmt: skip
 
 
-def _copy_wiring(recording: Recording) -> CandidateWiring:
-    """Return the wiring of a recording as a candidate with arrays of its own."""
+def _make_candidate_from_recording(recording: Recording) -> CandidateWiring:
+    """Return the wiring file of a recording as a candidate whose arrays may be changed."""
     same = CandidateWiring.from_recording(recording)
     return replace(same, scale=same.scale.copy(), offset=same.offset.copy())
 
@@ -215,12 +238,14 @@ class _Comparison:
         self._recording, self._command = recording, command
         self._names = names = recording.actuators
         self._groups = group_sensors(recording.ids, recording.configs, names)
-        self._pairs, self._shared = pair_sensors(recording, self._groups)
+        self._pairs, self._shared = find_pairs_and_shared_sensors(recording, self._groups)
         action = np.sign([one.scale for one in command.actuators])
         self._signs = {one: int(one.sign * action[one.actuator]) for one in self._pairs}
         """Sign of each pair, from the action to the reading."""
         self._meant = {
-            channel: find_actuator(recording.ids[channel], recording.configs[channel].field, names)
+            channel: find_actuator_named_by_channel(
+                recording.ids[channel], recording.configs[channel].field, names
+            )
             for group in self._groups
             for channel in group.channels
         }
@@ -230,48 +255,58 @@ class _Comparison:
             for place in range(len(names))
         }
         converted = make_doctor_recording(recording, command)
-        self._found = MotionDiagnosis(self._pairs, [], [], _copy_wiring(converted), converted)
+        self._found = MotionDiagnosis(
+            self._pairs, [], [], _make_candidate_from_recording(converted), converted
+        )
 
     def make_diagnosis(self) -> MotionDiagnosis:
-        """Make all comparisons, and return what they have found."""
-        if self._say_if_hardly_anything_moved():
+        """Make all comparisons, and return the diagnosis with their findings."""
+        if self._check_if_hardly_anything_moved():
             return self._found
-        self._list_what_did_not_move()
+        self._report_what_did_not_move()
         if any(one is not None for one in self._meant.values()):
-            self._compare_order()
+            self._report_exchanged_motors_and_sensors()
         elif self._pairs:
             self._found.notes.append(
                 "motion: the channels are not named after the actuators, so only the table says"
                 " which belongs to which"
             )
-        self._compare_signs()
-        self._compare_gains()
-        self._compare_rates()
+        self._report_reversed_motors_and_sensors()
+        self._report_unusual_gains()
+        self._report_wrong_velocities()
         return self._found
 
-    def _add(self, what: str, text: str, *, certain: bool, correction: str = "") -> None:
-        """Add a finding; see `MotionFinding`."""
+    def _add_finding(self, what: str, text: str, *, certain: bool, correction: str = "") -> None:
+        """Add a finding to the diagnosis; the arguments are the attributes of `MotionFinding`."""
         self._found.findings.append(MotionFinding(what, text, certain, correction))
 
-    def _say_if_hardly_anything_moved(self) -> bool:
-        """Report that too few actuators move a sensor of their own; return whether that is so."""
+    def _check_if_hardly_anything_moved(self) -> bool:
+        """Return whether too few actuators move a sensor of their own, and report it if so.
+
+        Then nothing else can be compared.
+        """
         names = self._names
         self._found.silent = [name for k, name in enumerate(names) if not self._by_actuator[k]]
         silent = self._found.silent
         if not self._groups:
-            self._add("no channel", "holds a number that could show a movement", certain=False)
+            self._add_finding(
+                "no channel", "holds a number that could show a movement", certain=False
+            )
             return True
         if len(names) < MIN_LIKE or len(silent) <= MAX_SILENT_SHARE * len(names):
             return False
         text = "move no sensor clearly, so nothing else is concluded"
-        self._add(
+        self._add_finding(
             ", ".join(silent), text, certain=False,
             correction="try a larger --amplitude, or hang the robot so that all can move freely",
         )  # fmt: skip
         return True
 
-    def _list_what_did_not_move(self) -> None:
-        """Report actuators that moved nothing, and channels that no actuator moved."""
+    def _report_what_did_not_move(self) -> None:
+        """Add findings for actuators that moved no sensor, and for channels that nothing moved.
+
+        Only channels that are named after an actuator that moved another sensor are reported.
+        """
         ids, plan = self._recording.ids, self._recording.plan
         moved = {one.channel for one in self._pairs}
         for place, name in enumerate(self._names):
@@ -286,7 +321,7 @@ class _Comparison:
             else:
                 text = "moves no sensor"
                 hint = "dead, not connected, or held: try a larger --amplitude"
-            self._add(name, text, certain=False, correction=hint)
+            self._add_finding(name, text, certain=False, correction=hint)
         for channel, meant in self._meant.items():
             if channel in moved or meant is None or not self._by_actuator[meant]:
                 continue
@@ -297,64 +332,78 @@ class _Comparison:
                 if others
                 else "is moved by no actuator"
             )
-            self._add(ids[channel], text, certain=False, correction="stuck, or not connected")
+            self._add_finding(
+                ids[channel], text, certain=False, correction="stuck, or not connected"
+            )
 
-    def _compare_order(self) -> None:
-        """Find exchanged motors and exchanged sensors."""
+    def _report_exchanged_motors_and_sensors(self) -> None:
+        """Add findings for exchanged motors and exchanged sensors, by the names of channels."""
         moves: dict[int, int] = {}
         for place, pairs in self._by_actuator.items():
             named = [(one, self._meant[one.channel]) for one in pairs]
             wrong = {meant for _, meant in named if meant is not None and meant != place}
             right = any(meant == place for _, meant in named)
-            if len(wrong) == 1 and not right and self._blame_motor(place, named):
+            if len(wrong) == 1 and not right and self._is_motor_to_blame(place, named):
                 moves[place] = wrong.pop()
             else:
                 for one, meant in named:
                     if meant is not None and meant != place:
-                        self._report_wrong_sensor(one, meant)
+                        self._report_sensor_of_other_joint(one, meant)
         complete = set(moves) == set(moves.values())
         for place, other in moves.items():
-            self._report_wrong_motor(place, other, complete=complete)
+            self._report_motor_of_other_joint(place, other, is_pure_exchange=complete)
 
-    def _blame_motor(self, place: int, named: Sequence[tuple[Pair, int | None]]) -> bool:
-        """Return whether an actuator whose sensors all have another's name is itself the wrong one.
+    def _is_motor_to_blame(self, actuator: int, sensors: Sequence[tuple[Pair, int | None]]) -> bool:
+        """Return whether the wiring's line of an actuator is wrong, not the lines of its sensors.
 
-        It is, unless the lines of these sensors read elements with another name than their own, and
-        those fit the name of the actuator's field.
+        The actuator moves only sensors that are named after another actuator. The lines of the
+        sensors are wrong if the actuator's commands go to the element with its own name, and all
+        the sensors read the element with this name, in contradiction to their ids.
+
+        Args:
+            actuator: Index of the actuator.
+            sensors: The sensors that it moves, each with the index of the actuator that the sensor
+                is named after.
+        """
+        own = self._get_actuator_element_name(actuator)
+        elements = [self._get_channel_element_name(one.channel) for one, _ in sensors]
+        return not all(element is not None and element == own for element in elements) or (
+            own != self._names[actuator]
+        )
+
+    def _get_channel_element_name(self, channel: int) -> str | None:
+        """Return the actuator's name in the field path that a channel reads, None if there is none.
+
+        Args:
+            channel: Index of the channel.
+        """
+        return _find_element_name(self._recording.configs[channel].field, self._names)
+
+    def _get_actuator_element_name(self, place: int) -> str:
+        """Return the name of the message element in which an actuator's commands are sent.
 
         Args:
             place: Index of the actuator.
-            named: Its sensors, each with the actuator that the sensor is named after.
         """
-        own = self._get_actuator_element(place)
-        elements = [self._get_channel_element(one.channel) for one, _ in named]
-        return not all(element is not None and element == own for element in elements) or (
-            own != self._names[place]
-        )
-
-    def _get_channel_element(self, channel: int) -> str | None:
-        """Return the name of the element that a channel reads, None if it has no such name."""
-        return _find_element(self._recording.configs[channel].field, self._names)
-
-    def _get_actuator_element(self, place: int) -> str:
-        """Return the name of the element that an actuator's commands go to."""
         actuator = self._command.actuators[place]
-        return _find_element(actuator.field, self._names) or actuator.name
+        return _find_element_name(actuator.field, self._names) or actuator.name
 
-    def _report_wrong_sensor(self, pair: Pair, meant: int) -> None:
-        """Report a channel that measures another joint than its name says.
+    def _report_sensor_of_other_joint(self, pair: Pair, named_actuator: int) -> None:
+        """Add a finding for a channel that measures another joint than its name says.
 
         Args:
             pair: The channel, and the actuator that moves it.
-            meant: Index of the actuator that it is named after.
+            named_actuator: Index of the actuator that the channel is named after.
         """
         id_, mover = self._recording.ids[pair.channel], self._names[pair.actuator]
-        source = next((one.channel for one in self._pairs
-                       if one.group == pair.group and one.actuator == meant), None)  # fmt: skip
+        source = next(
+            (one.channel for one in self._pairs
+             if one.group == pair.group and one.actuator == named_actuator), None,
+        )  # fmt: skip
         others = [one for one in self._by_actuator[pair.actuator] if one.channel != pair.channel]
         fits = any(self._meant[one.channel] == pair.actuator for one in others)
-        element = self._get_channel_element(pair.channel)
-        contradicts = element is not None and element != self._names[meant]
+        element = self._get_channel_element_name(pair.channel)
+        contradicts = element is not None and element != self._names[named_actuator]
         certain = source is not None and (fits or contradicts)
         correction = ""
         if source is not None:
@@ -362,29 +411,36 @@ class _Comparison:
             correction = f"{'' if certain else 'perhaps '}field: {config.field}"
             if certain:
                 self._found.corrected.slots[pair.channel] = source
-        self._add(id_, f"measures the joint that actuator {mover} moves", certain=certain,
+        self._add_finding(id_, f"measures the joint that actuator {mover} moves", certain=certain,
                   correction=correction)  # fmt: skip
 
-    def _report_wrong_motor(self, place: int, other: int, *, complete: bool) -> None:
-        """Report an actuator that moves another joint than its name says.
+    def _report_motor_of_other_joint(
+        self, actuator: int, other_actuator: int, *, is_pure_exchange: bool
+    ) -> None:
+        """Add a finding for an actuator that moves another joint than its name says.
 
         Args:
-            place: Index of the actuator.
-            other: Index of the actuator whose joint it moves.
-            complete: Whether the actuators with wrong names just exchange their joints.
+            actuator: Index of the actuator.
+            other_actuator: Index of the actuator after which the moved joint is named.
+            is_pure_exchange: Whether the actuators that move wrong joints only exchange joints with
+                each other, so that exchanging their fields corrects all of them.
         """
-        name, joint = self._names[place], self._names[other]
-        sensors = [self._recording.ids[one.channel] for one in self._by_actuator[place]]
-        certain = complete and self._get_actuator_element(place) != name
+        name, joint = self._names[actuator], self._names[other_actuator]
+        sensors = [self._recording.ids[one.channel] for one in self._by_actuator[actuator]]
+        certain = is_pure_exchange and self._get_actuator_element_name(actuator) != name
         if certain:
-            self._found.corrected.motors[place] = other
+            self._found.corrected.motors[actuator] = other_actuator
         correction = f"its field is that of {joint}" if certain else (
             f"exchange the commands of the two, or else the fields of {', '.join(sensors)}"
         )  # fmt: skip
-        self._add(name, f"moves the joint {joint}", certain=certain, correction=correction)
+        self._add_finding(name, f"moves the joint {joint}", certain=certain, correction=correction)
 
-    def _compare_signs(self) -> None:
-        """Find reversed motors and reversed sensors."""
+    def _report_reversed_motors_and_sensors(self) -> None:
+        """Add findings for reversed motors and reversed sensors.
+
+        In each group of like sensors, a response whose direction differs from that of most others
+        is wrong. If all sensors of an actuator are wrong, the motor is reversed.
+        """
         bad: dict[Pair, bool] = {}
         usual_signs = {}
         for group in self._groups:
@@ -394,10 +450,10 @@ class _Comparison:
             }  # fmt: skip
             if not any(signs.values()):
                 continue
-            result = _find_odd_ones(signs)
+            result = _find_usual_sign_and_exceptions(signs)
             if result is None:
                 falls = [self._recording.ids[self._pairs[k].channel] for k in signs if signs[k] < 0]
-                self._add(
+                self._add_finding(
                     ", ".join(falls),
                     f"fall with a rising action, as many other elements of {group.name} rise",
                     certain=False,
@@ -406,7 +462,7 @@ class _Comparison:
                 continue
             usual_signs[group] = result[0]
             bad |= {self._pairs[k]: k in result[1] for k, sign in signs.items() if sign}
-        self._describe_usual_signs(usual_signs)
+        self._report_meaning_of_usual_signs(usual_signs)
         for place, pairs in self._by_actuator.items():
             wrong = [one for one in pairs if bad.get(one)]
             right = [one for one in pairs if bad.get(one) is False]
@@ -415,11 +471,13 @@ class _Comparison:
             for one in wrong if right else []:
                 self._report_reversed_sensor(one)
 
-    def _describe_usual_signs(self, usual: dict[SensorGroup, int]) -> None:
-        """Say what the usual signs of all groups mean.
+    def _report_meaning_of_usual_signs(self, usual: dict[SensorGroup, int]) -> None:
+        """Report groups of sensors whose readings usually fall when the action rises.
+
+        If all groups do so, this may be meant, and a note is added; if only some do, a finding.
 
         Args:
-            usual: The sign of most channels in each group.
+            usual: The sign of most responses in each group: 1 if the readings rise with the action.
         """
         falling = [group.name for group, sign in usual.items() if sign < 0]
         if not falling:
@@ -431,7 +489,7 @@ class _Comparison:
             )
         else:
             rising = [group.name for group, sign in usual.items() if sign > 0]
-            self._add(
+            self._add_finding(
                 ", ".join(falling),
                 f"falls with a rising action, while {', '.join(rising)} rises",
                 certain=False,
@@ -439,25 +497,32 @@ class _Comparison:
             )
 
     def _report_reversed_sensor(self, pair: Pair) -> None:
-        """Report a channel with the wrong sign, whose motor and other sensors are right."""
+        """Add a certain finding for a channel whose scale has the wrong sign, and correct it.
+
+        Args:
+            pair: The channel, and the actuator that moves it.
+        """
         scale = -self._recording.configs[pair.channel].scale
         self._found.corrected.scale[pair.channel] *= -1.0
-        self._add(
+        self._add_finding(
             self._recording.ids[pair.channel], "has the wrong sign", certain=True,
             correction=f"scale: {scale:.9g}",
         )  # fmt: skip
 
     def _report_reversed_motor(self, place: int, wrong: Sequence[Pair]) -> None:
-        """Report an actuator all of whose sensors respond in the wrong direction.
+        """Add findings for an actuator all of whose sensors respond in the wrong direction.
+
+        The scale with a sign unlike the others in the wiring is taken to be wrong: the actuator's,
+        or those of the sensors.
 
         Args:
             place: Index of the actuator.
             wrong: Its sensors.
         """
         scales = {k: int(np.sign(one.scale)) for k, one in enumerate(self._command.actuators)}
-        result = _find_odd_ones(scales)
+        result = _find_usual_sign_and_exceptions(scales)
         motor_is_odd = result is not None and place in result[1]
-        odd_sensors = [one for one in wrong if self._has_odd_scale(one)]
+        odd_sensors = [one for one in wrong if self._has_scale_of_unusual_sign(one)]
         ids = [self._recording.ids[one.channel] for one in wrong]
         if len(odd_sensors) == len(wrong) and not motor_is_odd:
             for one in wrong:
@@ -468,20 +533,20 @@ class _Comparison:
             self._found.corrected.gain[place] = -1.0
         scale = -self._command.actuators[place].scale
         other = "" if certain else f", or else reverse {' and '.join(ids)}"
-        self._add(self._names[place], "is reversed", certain=certain,
+        self._add_finding(self._names[place], "is reversed", certain=certain,
                   correction=f"scale: {scale:.9g}{other}")  # fmt: skip
 
-    def _has_odd_scale(self, pair: Pair) -> bool:
+    def _has_scale_of_unusual_sign(self, pair: Pair) -> bool:
         """Return whether a channel's scale has another sign than those of most like channels."""
         scales = {
             channel: int(np.sign(self._recording.configs[channel].scale))
             for channel in pair.group.channels
         }
-        result = _find_odd_ones(scales)
+        result = _find_usual_sign_and_exceptions(scales)
         return result is not None and pair.channel in result[1]
 
-    def _compare_gains(self) -> None:
-        """Find actuators and sensors whose response is far from those of like ones."""
+    def _report_unusual_gains(self) -> None:
+        """Add findings for actuators and sensors that move much more or less than like ones."""
         odd: dict[Pair, float] = {}
         for group in self._groups:
             like: dict[str, list[Pair]] = {}
@@ -490,35 +555,40 @@ class _Comparison:
                     stem = _DIGITS_AND_SIDES.sub("", self._names[one.actuator])
                     like.setdefault(stem, []).append(one)
             for members in like.values():
-                usual = float(np.median([self._compute_gain(one) for one in members]))
+                usual = float(np.median([self._compute_gain_per_action(one) for one in members]))
                 for one in members if len(members) >= MIN_LIKE else []:
-                    factor = self._compute_gain(one) / usual
+                    factor = self._compute_gain_per_action(one) / usual
                     if not 1.0 / GAIN_FACTOR < factor < GAIN_FACTOR:
                         odd[one] = factor
         for place, pairs in self._by_actuator.items():
             strange = [one for one in pairs if one in odd]
             if strange and len(strange) == len(pairs):
                 factor = float(np.exp(np.mean([np.log(odd[one]) for one in strange])))
-                self._add(self._names[place], f"moves its sensors {factor:.2g} times as far as like"
-                          " actuators", certain=False,
-                          correction="look at its scale, and at those of its sensors")  # fmt: skip
+                self._add_finding(
+                    self._names[place],
+                    f"moves its sensors {factor:.2g} times as far as like actuators", certain=False,
+                    correction="look at its scale, and at those of its sensors",
+                )  # fmt: skip
             else:
                 for one in strange:
-                    self._add(self._recording.ids[one.channel],
+                    self._add_finding(self._recording.ids[one.channel],
                               f"moves {odd[one]:.2g} times as far as like channels", certain=False,
-                              correction=_describe_factor(odd[one]))  # fmt: skip
+                              correction=_explain_odd_factor(odd[one]))  # fmt: skip
 
-    def _compute_gain(self, pair: Pair) -> float:
-        """Return the gain of a pair, for each unit of the action instead of the command."""
+    def _compute_gain_per_action(self, pair: Pair) -> float:
+        """Return how far a pair's reading moves for each unit of the action, not of the command."""
         return pair.gain * abs(self._command.actuators[pair.actuator].scale)
 
-    def _compare_rates(self) -> None:
-        """Find velocities that are not the change of their positions, by the names of fields."""
+    def _report_wrong_velocities(self) -> None:
+        """Add findings for velocities that are not the rate of change of their positions.
+
+        Which position belongs to a velocity is known by the names of their fields.
+        """
         recording = self._recording
         times_s = np.arange(len(recording.commands)) / recording.rate_hz
         series = Series(recording.ids, times_s, self._found.recording.raw)
         configs = dict(zip(recording.ids, recording.configs, strict=True))
-        for text in describe_series_problems(series, configs):
+        for text in describe_inconsistent_readings(series, configs):
             what, _, rest = text.removeprefix("channel ").partition(": ")
             if all(one.what != what for one in self._found.findings):
-                self._add(what, rest, certain=False)
+                self._add_finding(what, rest, certain=False)

@@ -43,14 +43,15 @@ class MotionRefusedError(RuntimeError):
 
 
 def move_live_robot(run: MotionRun, namespace: str, confirm: Callable[[MotionPlan], bool]) -> None:
-    """Run a motion on a running robot; `run` keeps the recording.
+    """Run a motion on a running robot over ROS 2.
 
     SIGINT, SIGTERM and SIGHUP stop the motion.
 
     Args:
-        run: The run.
+        run: The run of the motion, which records the readings.
         namespace: The robot's namespace.
-        confirm: Called with the planned motion once the robot is found; returns whether to move.
+        confirm: Called with the planned motion once the robot is found; returns whether the robot
+            shall move.
 
     Raises:
         MotionRefusedError: The robot was not moved: another node commands it, nobody hears the
@@ -69,7 +70,13 @@ def move_live_robot(run: MotionRun, namespace: str, confirm: Callable[[MotionPla
 
 
 class _LiveMotion:
-    """A motion of a running robot, with the node that commands it."""
+    """The ROS side of a motion of a running robot: topics, e-stop and commands.
+
+    Args:
+        run: The run of the motion.
+        node: The node that commands the robot.
+        executor: The executor that runs the node.
+    """
 
     def __init__(self, run: MotionRun, node: Node, executor: SingleThreadedExecutor) -> None:
         self._run, self._node, self._executor = run, node, executor
@@ -79,7 +86,10 @@ class _LiveMotion:
         """Number of messages that were stored."""
 
     def move(self, confirm: Callable[[MotionPlan], bool]) -> None:
-        """Find the robot, ask, move it, and leave it at the safe command; see `move_live_robot`."""
+        """Find the robot, ask whether to move it, and move it; see `move_live_robot`.
+
+        The last command is the safe one.
+        """
         run = self._run
         inputs = Inputs(
             self._node, run.table, time.monotonic_ns, lambda *_: None, 1, with_message_info=True
@@ -99,10 +109,11 @@ class _LiveMotion:
             inputs.close()
 
     def _wait_for_robot(self) -> None:
-        """Wait until the wiring's topics are there.
+        """Wait until the sensor topics have publishers and the command topics have subscribers.
 
         Raises:
-            MotionRefusedError: Nobody hears the commands, or another node sends commands.
+            MotionRefusedError: No node subscribes to a command topic, or another node publishes
+                commands.
         """
         node, until_s = self._node, time.monotonic() + DISCOVERY_S
         sources = [one.topic for one in self._run.wiring.sources]
@@ -122,10 +133,10 @@ class _LiveMotion:
                 raise MotionRefusedError(unheard)
 
     def _wait_for_plan(self) -> MotionPlan:
-        """Read sensors until the motion can be planned, and return the plan.
+        """Read the sensors until the motion can be planned, and return the plan.
 
         Raises:
-            MotionRefusedError: The sensors do not send what the wiring needs.
+            MotionRefusedError: Needed readings are missing for too long.
         """
         run = self._run
         while run.plan is None:
@@ -136,7 +147,7 @@ class _LiveMotion:
         return run.plan
 
     def _command_robot(self) -> None:
-        """Send the commands of all ticks, then the safe command."""
+        """Send the commands of the whole motion, then the safe command, beside a watchdog."""
         run, node = self._run, self._node
         with ExitStack() as opened:
             output = CommandOutput(
@@ -150,13 +161,13 @@ class _LiveMotion:
                 """Send the safe command; return whether that was possible."""
                 with output.lock:
                     return output.send(
-                        run.gate.safe_command(), self._read_stamp_ns(), CommandKind.WATCHDOG
+                        run.gate.safe_command(), self._get_stamp_ns(), CommandKind.WATCHDOG
                     )
 
             def send_last() -> None:
                 """Send the safe command as the last one."""
                 with output.lock:
-                    output.send(run.stop(), self._read_stamp_ns(), CommandKind.STOP)
+                    output.send(run.make_last_command(), self._get_stamp_ns(), CommandKind.STOP)
 
             self._send_safe_now = send_safe
             timeout_s = TRIP_PERIODS * run.step_s
@@ -167,11 +178,13 @@ class _LiveMotion:
             self._tick_until_over(output, watchdog)
 
     def _tick_until_over(self, output: CommandOutput, watchdog: Watchdog) -> None:
-        """Make a tick in each control period until the motion is over.
+        """Read and send a command in each control period until the motion is over.
+
+        The motion is stopped if another node publishes commands.
 
         Args:
             output: Sends the commands.
-            watchdog: Gets to know each command.
+            watchdog: The watchdog, which is told of each sent command.
         """
         run = self._run
         next_s = time.monotonic()
@@ -179,29 +192,33 @@ class _LiveMotion:
         while not run.is_over:
             self._spin_until(next_s)
             next_s = max(next_s + run.step_s, time.monotonic())
-            run.tick(time.monotonic_ns(), None)
+            run.start_tick(time.monotonic_ns(), None)
             if time.monotonic() >= look_s:
                 look_s = time.monotonic() + LOOK_S
-                if others := self._find_other_publishers():
+                if others := self._describe_other_publishers():
                     run.stop_early(others)
             if run.is_over:
                 break
             with output.lock:
                 command = run.compute_command(time.monotonic_ns())
-                sent = output.send(command, self._read_stamp_ns(), CommandKind.POLICY)
+                sent = output.send(command, self._get_stamp_ns(), CommandKind.POLICY)
             if sent:
                 watchdog.record_command(time.monotonic())
 
-    def _read_stamp_ns(self) -> int:
-        """Return the time for the stamp of a command."""
+    def _get_stamp_ns(self) -> int:
+        """Return the present time by the node's clock, for the stamp of a command."""
         return int(self._node.get_clock().now().nanoseconds)
 
-    def _count_message(self, source: str, stamp_ns: int | None) -> None:
-        """Count a message that was stored."""
+    def _count_stored_message(self, source: str, stamp_ns: int | None) -> None:
+        """Count a stored message; the arguments are not used."""
         self._stored += 1
 
     def _spin_until(self, until_s: float) -> None:
-        """Receive messages until a time of the steady clock in seconds, and all that wait then."""
+        """Receive messages until a time of the steady clock, and then those that still wait.
+
+        Args:
+            until_s: The time in seconds, as by `time.monotonic`.
+        """
         while (left_s := until_s - time.monotonic()) > 0.0 and not self._run.stopped:
             self._executor.spin_once(timeout_sec=min(SLICE_S, left_s))
         before = -1
@@ -210,12 +227,16 @@ class _LiveMotion:
             self._executor.spin_once(timeout_sec=0.0)
 
     def _refuse_other_publishers(self) -> None:
-        """Raise MotionRefusedError if another node sends commands."""
-        if others := self._find_other_publishers():
+        """Refuse to move the robot if another node publishes commands.
+
+        Raises:
+            MotionRefusedError: Another node does.
+        """
+        if others := self._describe_other_publishers():
             raise MotionRefusedError(others)
 
-    def _find_other_publishers(self) -> str:
-        """Return which other nodes have publishers on the command topics, as text; "" if none."""
+    def _describe_other_publishers(self) -> str:
+        """Return as text which other nodes publish on a command topic, "" if none does."""
         own = f"{self._node.get_namespace().rstrip('/')}/{self._node.get_name()}"
         for topic in self._topics:
             infos = self._node.get_publishers_info_by_topic(topic)
@@ -228,7 +249,7 @@ class _LiveMotion:
         return ""
 
     def _offer_estop(self) -> None:
-        """Offer the services and topics by which `an-control estop` and others stop the robot."""
+        """Create the services and subscriptions by which `an-control estop` stops the robot."""
         node = self._node
         node.create_service(Trigger, "~/estop", self._on_estop)
         node.create_service(Trigger, "~/reset_estop", self._on_reset)
@@ -254,17 +275,23 @@ class _LiveMotion:
             self._send_safe_now()
 
     def _on_reset(self, _: Any, response: Any) -> Any:
-        """Answer a request to clear the e-stop: the motion does not go on."""
+        """Refuse a request to reset the e-stop, because the motion has ended for good."""
         response.success, response.message = False, "the motion has ended; start it again"
         return response
 
 
 @contextmanager
 def _stop_on_signal(run: MotionRun) -> Iterator[None]:
-    """Let SIGINT, SIGTERM and SIGHUP stop a motion in this block, on the main thread."""
+    """Return a context in which SIGINT, SIGTERM and SIGHUP stop a motion.
+
+    It must be entered on the main thread.
+
+    Args:
+        run: The run of the motion.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
-        """Stop the motion."""
+        """Stop the motion, with the signal's name as the reason."""
         run.stop_early(f"stopped by {signal.Signals(number).name}")
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

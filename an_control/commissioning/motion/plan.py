@@ -46,12 +46,12 @@ class MotionSettings:
 
 @dataclass(frozen=True)
 class MotionPlan:
-    """A motion of T ticks for A actuators, as distances from the safe command.
+    """A motion of A actuators over T ticks, one actuator after another.
 
     Attributes:
         waves: (T, A) distance of each command from the safe command, in the command's unit.
-        spans: For each actuator its first tick, and the tick after its last; equal if it cannot
-            move.
+        spans: For each actuator the tick at which its motion begins, and the tick after its end;
+            equal if it cannot move.
         hz: (A,) mean frequency of each actuator's sine.
         amplitudes: (A,) largest distance from the safe command; 0 if the actuator cannot move.
     """
@@ -63,7 +63,7 @@ class MotionPlan:
 
     @property
     def ticks(self) -> int:
-        """Number of ticks."""
+        """Number of ticks of the whole motion."""
         return len(self.waves)
 
 
@@ -74,13 +74,13 @@ def plan_motion(
     limits: tuple[np.ndarray, np.ndarray],
     settings: MotionSettings,
 ) -> MotionPlan:
-    """Plan the motion of all actuators, in the wiring's order.
+    """Plan a motion of all actuators, one after another in the wiring's order.
 
     Args:
         command: The command section of the wiring, with the largest rates of change.
         rate_hz: Commands per second.
         centre: (A,) the safe command, around which the actuators move.
-        limits: The lowest and the highest commands (A,).
+        limits: The lowest commands (A,) and the highest commands (A,).
         settings: The settings of the motion.
     """
     low, high = limits
@@ -97,7 +97,9 @@ def plan_motion(
         if actuator.max_rate > 0.0 and wanted > 0.0:
             slow = settings.rate_share * actuator.max_rate / (2.0 * np.pi * wanted)
             hz = max(min(hz, slow), min(hz, settings.min_hz))
-        shape = make_wave(max(4, round(settings.cycles / hz * rate_hz)), settings.cycles, one_sided)
+        shape = make_sine_sweep(
+            max(4, round(settings.cycles / hz * rate_hz)), settings.cycles, one_sided
+        )
         if one_sided and below > above:
             shape = -shape
         if actuator.max_rate > 0.0:
@@ -115,7 +117,7 @@ def plan_motion(
     return MotionPlan(waves, tuple(spans), np.array(frequencies), np.array(amplitudes))
 
 
-def make_wave(ticks: int, cycles: int, one_sided: bool) -> np.ndarray:
+def make_sine_sweep(ticks: int, cycles: int, one_sided: bool) -> np.ndarray:
     """Return a sine (ticks,) that grows from 0 and fades to 0, with values from -1 to 1.
 
     Its frequency rises, so that a mass, whose response falls with the frequency, differs from a

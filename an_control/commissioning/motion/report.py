@@ -14,7 +14,7 @@ SIGNS = {1: "+", -1: "-", 0: "?"}
 
 
 def describe_plan(wiring: Wiring, plan: MotionPlan) -> str:
-    """Return what the robot will do, for the question before it moves.
+    """Return a text that says how the robot will move, to be shown before the user agrees.
 
     Args:
         wiring: The robot's wiring.
@@ -36,8 +36,8 @@ def make_pair_rows(recording: MotionRecording, diagnosis: MotionDiagnosis) -> li
     """Return one table row for each sensor of each actuator, with values by column name.
 
     Args:
-        recording: The recording.
-        diagnosis: What it has shown.
+        recording: The recording of the motion.
+        diagnosis: The diagnosis made from this recording.
     """
     rows: list[dict[str, Any]] = []
     for place, name in enumerate(recording.actuators):
@@ -63,7 +63,7 @@ def make_pair_rows(recording: MotionRecording, diagnosis: MotionDiagnosis) -> li
 
 
 def make_finding_rows(diagnosis: MotionDiagnosis) -> list[dict[str, Any]]:
-    """Return one row of the doctor's table for each finding, with values by column name."""
+    """Return one table row for each finding of a motion, with values by column name."""
     return [
         {
             "what": one.what,
@@ -77,17 +77,20 @@ def make_finding_rows(diagnosis: MotionDiagnosis) -> list[dict[str, Any]]:
 
 
 def list_problems(diagnosis: MotionDiagnosis) -> list[str]:
-    """Return the findings as sentences."""
+    """Return one sentence for each finding of a motion."""
     return [f"motion: {one.what} {one.text}" for one in diagnosis.findings]
 
 
 def correct_wiring(text: str, wiring: Wiring, diagnosis: MotionDiagnosis) -> Repair:
-    """Return the text of the wiring file with all certain corrections.
+    """Write all certain corrections of a diagnosis into a copy of the wiring file's text.
 
     Args:
         text: Text of the file.
-        wiring: The wiring that was loaded from it.
-        diagnosis: What the motion has shown.
+        wiring: The wiring that was loaded from the file.
+        diagnosis: The diagnosis of the motion.
+
+    Returns:
+        The `Repair` that holds the corrected text.
     """
     repair = Repair(text, wiring, diagnosis.recording, None)
     repair.write_corrections(diagnosis.corrected)

@@ -63,7 +63,7 @@ BEST_FIT = 1.1
 
 @dataclass(frozen=True)
 class SensorGroup:
-    """Channels that are like each other: elements of one field of one source.
+    """Channels whose sensors are alike: elements of one field of one source, of one kind.
 
     Attributes:
         name: Name of the group, such as "joints: position".
@@ -84,12 +84,13 @@ class Pair:
         actuator: Index of the actuator.
         channel: Index of the channel.
         group: The channel's group.
-        sign: 1 if a rising command makes the reading rise, -1 if it falls, 0 if that is not known.
-        gain: Typical response of the reading for each unit of the command.
-        delay: Least number of ticks by which the response is later than in the next reading; a slow
-            motor may look like more. None if not known.
+        sign: 1 if a rising command makes the reading rise, -1 if it makes it fall, 0 if not known.
+        gain: Change of the reading for each unit of the command, as a ratio of standard deviations.
+        delay: Least delay of the response in ticks: 0 if the next reading shows it already. None if
+            not known.
         linear: Share (0..1) of the reading's variance that follows the command linearly.
-        share: Share (0..1) of this pair in the movement of the sensor and the effect of the motor.
+        share: How exclusive the pair is (0..1): 1 if no other actuator moves this sensor, and this
+            actuator moves no other sensor of the group.
     """
 
     actuator: int
@@ -102,15 +103,15 @@ class Pair:
     share: float
 
 
-def measure_responses(recording: MotionRecording) -> tuple[np.ndarray, np.ndarray]:
-    """Measure how far each channel moves with each actuator.
+def measure_and_detect_responses(recording: MotionRecording) -> tuple[np.ndarray, np.ndarray]:
+    """Measure how far each of C channels moves with each of A actuators, and whether it does.
 
     Args:
-        recording: The recording, of A actuators and C channels.
+        recording: The recording of the motion.
 
     Returns:
-        extent (A, C): root mean square of each response, in the unit of the readings; NaN for a
-        channel without all readings. clear (A, C): whether there is a response at all.
+        (A, C) root mean square of each response, in the unit of the readings, NaN if readings are
+        missing; and (A, C) whether the response stands out from noise and earlier swinging.
     """
     shape = len(recording.actuators), len(recording.ids)
     extent, clear = np.zeros(shape), np.zeros(shape, bool)
@@ -123,7 +124,7 @@ def measure_responses(recording: MotionRecording) -> tuple[np.ndarray, np.ndarra
         before = recording.readings[max(0, begin - (end - begin) // 2) : begin]
         swing = _remove_trend(before, BEFORE_ORDER) - _remove_trend(before, SWING_ORDER)
         usual = np.sqrt(np.square(swing).mean(0))
-        explained, left = _split_response(drive, readings)
+        explained, left = _split_into_explained_and_rest(drive, readings)
         degrees = 4
         free = len(drive) - degrees - TREND_ORDER
         size = np.sqrt(np.square(explained).mean(0))
@@ -133,33 +134,38 @@ def measure_responses(recording: MotionRecording) -> tuple[np.ndarray, np.ndarra
     return extent, clear
 
 
-def pair_sensors(
+def find_pairs_and_shared_sensors(
     recording: MotionRecording, groups: Sequence[SensorGroup]
 ) -> tuple[list[Pair], dict[int, list[int]]]:
-    """Find the sensors of each actuator.
+    """Find the sensors that each actuator moves more than any other actuator does.
 
-    In a group each actuator gets one channel; more only if there are more channels than actuators.
+    In each group an actuator is paired with one channel at most, or with several if there are more
+    channels than actuators.
 
     Args:
-        recording: The recording.
-        groups: Groups of channels that are like each other.
+        recording: The recording of the motion.
+        groups: Groups of channels whose sensors are alike.
 
     Returns:
-        The pairs, and for each channel that moves but belongs to no actuator alone the indices of
-        the actuators that move it, the strongest first.
+        The pairs; and the shared sensors: for each channel that moves but is in no pair, the
+        indices of the actuators that move it, the strongest first.
     """
-    extent, clear = measure_responses(recording)
+    extent, clear = measure_and_detect_responses(recording)
     pairs, shared = [], {}
     for group in groups:
         columns = list(group.channels)
         moved = np.where(clear[:, columns], extent[:, columns], 0.0)
-        moved = _drop_reactions(moved)
-        share = _balance(moved) if len(columns) > 1 else moved / max(np.linalg.norm(moved), 1e-300)
-        for place, actuator in enumerate(_assign(share)):
+        moved = _drop_mere_reactions(moved)
+        share = (
+            _normalize_rows_and_columns(moved)
+            if len(columns) > 1
+            else moved / max(np.linalg.norm(moved), 1e-300)
+        )
+        for place, actuator in enumerate(_assign_actuators_to_columns(share)):
             channel = columns[place]
             if actuator is not None and share[actuator, place] >= MIN_SHARE:
                 pairs.append(
-                    _describe_pair(recording, actuator, group, channel, share[actuator, place])
+                    _make_pair(recording, actuator, group, channel, share[actuator, place])
                 )
             elif moved[:, place].any():
                 order = np.argsort(-moved[:, place])
@@ -169,35 +175,36 @@ def pair_sensors(
 
 
 class SystemFit(NamedTuple):
-    """How well delayed masses, dampers and springs explain a response.
+    """How well masses with dampers and springs explain a response, for delays of 0, 1, ... ticks.
 
     Attributes:
-        rising: (D,) for each delay in ticks, the share of the variance that the best system leaves
-            unexplained if the reading rises with the command.
-        falling: (D,) the same if the reading falls with the command.
+        rising: (D,) for each of the D delays, the share of the response's variance that the best
+            system leaves unexplained if its reading rises with the command.
+        falling: (D,) the same for a reading that falls when the command rises.
     """
 
     rising: np.ndarray
     falling: np.ndarray
 
 
-def find_sign(
+def find_response_sign(
     drive: np.ndarray, readings: np.ndarray, noise: float, fit: SystemFit, *, is_rate: bool
 ) -> int:
-    """Return the direction in which a reading responds.
+    """Return whether a reading rises or falls with the command.
 
-    If the work has the same sign for all delays that a sensor may have, that counts. Else a simple
-    system must explain the response in one direction, and none in the other.
+    The work, the sum of command times movement, has the sign of the response. If this sign depends
+    on the unknown delay of the sensor, the response is compared with those of simple systems
+    instead: one of them must explain it in one direction, and none in the other.
 
     Args:
         drive: (T,) distance of each command from the safe command.
         readings: (T + 1,) a reading before each command, and one after the last.
         noise: Standard deviation of the readings at rest.
-        fit: The result of `fit_simple_systems`.
-        is_rate: Whether the reading is a velocity, relative to that at rest, instead of a position.
+        fit: The result of `fit_simple_systems` for the response.
+        is_rate: Whether the readings are velocities, minus that at rest, instead of positions.
 
     Returns:
-        1 or -1, or 0 if the direction is not clear.
+        1 if the reading rises with the command, -1 if it falls, 0 if that is not clear.
     """
     up, down = float(fit.rising.min()), float(fit.falling.min())
     signs = {
@@ -214,14 +221,16 @@ def find_sign(
 def _find_sign_of_work(
     drive: np.ndarray, readings: np.ndarray, noise: float, delay: int, *, is_rate: bool
 ) -> int:
-    """Return the sign of the work done, or 0 if it is not clearly above the noise.
+    """Return the sign of the sum of command times movement, 0 if it may be due to noise.
+
+    This sum is the work that the motor does, which is positive if nothing is reversed.
 
     Args:
         drive: (T,) distance of each command from the safe command.
         readings: (T + 1,) a reading before each command, and one after the last.
         noise: Standard deviation of the readings at rest.
         delay: Assumed delay of the readings in ticks.
-        is_rate: Whether the reading is a velocity, relative to that at rest, instead of a position.
+        is_rate: Whether the readings are velocities, minus that at rest, instead of positions.
     """
     movement = (readings[1:] if is_rate else np.diff(readings))[delay:]
     drive = drive[: len(movement)]
@@ -233,13 +242,13 @@ def _find_sign_of_work(
     return int(np.sign(work[int((np.abs(work) > FIRST_PART * largest).argmax())]))
 
 
-def find_delay(fit: SystemFit) -> int | None:
-    """Return by how many ticks a response is late at least; None if no simple system explains it.
+def find_response_delay(fit: SystemFit) -> int | None:
+    """Return the shortest delay in ticks that explains a response; None if no system explains it.
 
-    A delay can hardly be told from a slow motor, so the shortest that explains the response counts.
+    Longer delays may explain the response as well, because a slow motor looks like a delay.
 
     Args:
-        fit: The result of `fit_simple_systems`.
+        fit: The result of `fit_simple_systems` for the response.
     """
     errors = fit.rising if fit.rising.min() < fit.falling.min() else fit.falling
     least = float(errors.min())
@@ -251,13 +260,13 @@ def find_delay(fit: SystemFit) -> int | None:
 def fit_simple_systems(
     drive: np.ndarray, readings: np.ndarray, step_s: float, *, is_rate: bool
 ) -> SystemFit:
-    """Fit masses with dampers and springs of many sizes to a response, for each delay.
+    """Return how well masses with dampers and springs of many sizes explain a response.
 
     Args:
-        drive: (T,) distance of each command from the safe command.
+        drive: (T,) distance of each command from the safe command, which moves the mass.
         readings: (T + 1,) a reading before each command, and one after the last.
         step_s: Seconds of a tick.
-        is_rate: Whether the reading is a velocity instead of a position.
+        is_rate: Whether the readings are velocities instead of positions.
     """
     answers = _simulate_simple_systems(drive, step_s)
     if is_rate:
@@ -278,10 +287,18 @@ def fit_simple_systems(
     return SystemFit(errors[0], errors[1])
 
 
-def _describe_pair(
+def _make_pair(
     recording: MotionRecording, actuator: int, group: SensorGroup, channel: int, share: float
 ) -> Pair:
-    """Return a pair of actuator and channel, with sign, gain and delay of the response."""
+    """Return the pair of an actuator and a channel, with the channel's measured response.
+
+    Args:
+        recording: The recording of the motion.
+        actuator: Index of the actuator.
+        group: The channel's group.
+        channel: Index of the channel.
+        share: The share of the pair; see `Pair`.
+    """
     begin, end = recording.plan.spans[actuator]
     end = min(end + TAIL_TICKS, len(recording.commands) - 1)
     drive = recording.commands[begin:end, actuator] - recording.centre[actuator]
@@ -291,28 +308,32 @@ def _describe_pair(
     is_rate = group.kind == "velocity"
     before = recording.readings[max(0, begin - TAIL_TICKS) : begin + 1, channel]
     from_rest = readings - before.mean()
-    explained, left = _split_response(drive, readings[1:, None])
+    explained, left = _split_into_explained_and_rest(drive, readings[1:, None])
     linear = float(explained.var() / max(explained.var() + left.var(), 1e-300))
     gain = float(explained.std() / max(drive.std(), 1e-300))
     sign, delay = 0, None
     if group.kind in ("position", "velocity"):
         fit = fit_simple_systems(drive, from_rest, 1.0 / recording.rate_hz, is_rate=is_rate)
-        sign = find_sign(drive, from_rest, noise, fit, is_rate=is_rate)
-        delay = find_delay(fit)
+        sign = find_response_sign(drive, from_rest, noise, fit, is_rate=is_rate)
+        delay = find_response_delay(fit)
     elif group.kind == "effort":
         sign = int(np.sign(drive @ from_rest[1:]))
     return Pair(actuator, channel, group, sign, gain, delay, linear, float(share))
 
 
-def _split_response(drive: np.ndarray, readings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Split readings into what the drive explains and the rest, without their trend.
+def _split_into_explained_and_rest(
+    drive: np.ndarray, readings: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Split readings, without their trend, into a part that the drive explains and the rest.
+
+    The explained part is a linear combination of the drive, its derivative and its integrals.
 
     Args:
-        drive: (T,) the drive.
-        readings: (T, C) the readings.
+        drive: (T,) distance of each command from the safe command.
+        readings: (T, C) readings of C channels.
 
     Returns:
-        (T, C) the explained part, and (T, C) what is left.
+        (T, C) the explained part, and (T, C) the rest.
     """
     first = np.cumsum(drive)
     basis = np.stack([drive, np.gradient(drive), first, np.cumsum(first)], axis=1)
@@ -325,23 +346,29 @@ def _split_response(drive: np.ndarray, readings: np.ndarray) -> tuple[np.ndarray
     return explained, flat - explained
 
 
-def _remove_trend(values: np.ndarray, order: int = 3) -> np.ndarray:
-    """Return a copy of values (T, C) without the polynomial of this many terms that fits best."""
+def _remove_trend(values: np.ndarray, term_count: int = 3) -> np.ndarray:
+    """Return values (T, C) without their trend, the polynomial of time that fits each column best.
+
+    Args:
+        values: The values.
+        term_count: Number of terms of the polynomial.
+    """
     if not len(values):
         return values
     times = np.linspace(-1.0, 1.0, len(values))
-    trend, _ = np.linalg.qr(np.polynomial.legendre.legvander(times, order - 1))
+    trend, _ = np.linalg.qr(np.polynomial.legendre.legvander(times, term_count - 1))
     return np.asarray(values - trend @ (trend.T @ values))
 
 
-def _drop_reactions(moved: np.ndarray) -> np.ndarray:
-    """Set small responses to 0 that are mere reactions to the movement of another joint.
+def _drop_mere_reactions(moved: np.ndarray) -> np.ndarray:
+    """Return responses with 0 for those that are mere reactions to the movement of another joint.
 
-    These are small parts of the sensor's largest response, and of the largest response to a motor
-    that is also the largest one of its sensor, and so that motor's own.
+    A response counts as such if it is much smaller than the largest response of the same sensor, or
+    than the largest response to the same motor. The latter only counts if no other motor moves that
+    sensor more, so that the sensor is the motor's own.
 
     Args:
-        moved: (A, C) the responses of a group.
+        moved: (A, C) sizes of the responses of the C channels of a group to A actuators.
     """
     strongest = moved.max(axis=0, initial=0.0)
     kept = np.where(moved >= MIN_PART * strongest, moved, 0.0)
@@ -352,10 +379,16 @@ def _drop_reactions(moved: np.ndarray) -> np.ndarray:
     return kept
 
 
-def _balance(moved: np.ndarray) -> np.ndarray:
-    """Scale rows and columns of a matrix until the squares in each sum to 1 (Sinkhorn and Knopp).
+def _normalize_rows_and_columns(moved: np.ndarray) -> np.ndarray:
+    """Scale rows and columns of a matrix until the squares of each sum to 1 (Sinkhorn and Knopp).
 
-    So strong motors and sensors with large numbers count no more than others.
+    Thereby strong motors, and sensors with large numbers, count no more than others.
+
+    Args:
+        moved: (A, C) sizes of the responses of C channels to A actuators.
+
+    Returns:
+        (A, C) the scaled matrix, with values from 0 to 1.
     """
     share = moved / max(float(moved.max()), 1e-300)
     for _ in range(30):
@@ -364,14 +397,15 @@ def _balance(moved: np.ndarray) -> np.ndarray:
     return share
 
 
-def _assign(share: np.ndarray) -> list[int | None]:
-    """Assign actuators to the columns of a matrix, so that the product of the shares is largest.
+def _assign_actuators_to_columns(share: np.ndarray) -> list[int | None]:
+    """Assign an actuator to each column of a matrix, so that the product of the shares is largest.
 
     Args:
-        share: (A, C) shares; an actuator is never assigned where its share is 0.
+        share: (A, C) share of each actuator in the movement of each channel. An actuator with a
+            share of 0 in a channel is never assigned to it.
 
     Returns:
-        The actuator of each column, None if it has none.
+        The index of the actuator of each column, None for a column without one.
     """
     from an_control.monitor.kernels import solve_assignment
 
@@ -389,12 +423,19 @@ def _assign(share: np.ndarray) -> list[int | None]:
 
 
 def _simulate_simple_systems(drive: np.ndarray, step_s: float) -> np.ndarray:
-    """Return the positions (K, T) of K masses with dampers and springs that a drive (T,) moves.
+    """Return how K different masses with dampers and springs move if a drive pushes them.
 
-    The last system follows the drive at once. Each begins at rest; its size is left open.
+    All start at rest. The last system is no mass: it follows the drive at once.
+
+    Args:
+        drive: (T,) the force in each tick, in any unit.
+        step_s: Seconds of a tick.
+
+    Returns:
+        (K, T) positions, each row in a unit of its own.
     """
     times = (np.arange(len(drive)) + 0.5) * step_s
-    kernels = [_integrate_decay(rate, times) for rate in
+    kernels = [_compute_decaying_motion(rate, times) for rate in
                (0.0, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)]  # fmt: skip
     for hz in (0.3, 0.6, 0.8, 1.0, 1.3, 1.7, 2.2, 3.0, 5.0, 8.0, 12.0, 20.0):
         for damping in (0.02, 0.3, 0.7, 1.001, 2.0):
@@ -407,18 +448,25 @@ def _simulate_simple_systems(drive: np.ndarray, step_s: float) -> np.ndarray:
     return np.asarray(np.fft.irfft(driven, 2 * len(drive), axis=1)[:, : len(drive)])
 
 
-def _integrate_decay(rate: float, times: np.ndarray) -> np.ndarray:
-    """Return the position (T,) of a mass after a push, if friction slows it down at a rate."""
-    return times if rate == 0.0 else (1.0 - np.exp(-rate * times)) / rate
-
-
-def _compute_oscillation(pulse: float, damping: float, times: np.ndarray) -> np.ndarray:
-    """Return the position (T,) of a mass on a spring after a push.
+def _compute_decaying_motion(friction_rate: float, times: np.ndarray) -> np.ndarray:
+    """Return the positions (T,) of a mass after a push, if friction slows it down.
 
     Args:
-        pulse: Angular frequency without damping, in rad/s.
+        friction_rate: Rate at which the velocity decays, in 1/s; 0 for no friction.
+        times: (T,) times since the push in s.
+    """
+    return times if friction_rate == 0.0 else (1.0 - np.exp(-friction_rate * times)) / friction_rate
+
+
+def _compute_oscillation(angular_frequency: float, damping: float, times: np.ndarray) -> np.ndarray:
+    """Return the positions (T,) of a mass on a spring after a push.
+
+    Args:
+        angular_frequency: Angular frequency without damping, in rad/s.
         damping: Damping ratio, not 1.
         times: (T,) times since the push in s.
     """
-    root = np.sqrt(complex(1.0 - damping**2)) * pulse
-    return np.asarray((np.exp(-damping * pulse * times) * np.sin(root * times) / root).real)
+    root = np.sqrt(complex(1.0 - damping**2)) * angular_frequency
+    return np.asarray(
+        (np.exp(-damping * angular_frequency * times) * np.sin(root * times) / root).real
+    )

@@ -56,15 +56,16 @@ class MotionRecording:
 
 
 class MotionRun:
-    """A run of the motion, with the safety gate, the readings and the record of a robot.
+    """One run of a motion: it plans the motion, computes safe commands, and records the readings.
 
-    The caller stores messages in `table`. For each tick it calls `tick`, then `compute_command`,
-    and sends that command, until `is_over`. At the end it sends the command of `stop`.
+    The caller stores the robot's messages in `table`. In each tick it calls `start_tick` and then
+    `compute_command`, and sends that command, until `is_over`. At the end it sends the command of
+    `make_last_command`.
 
     Args:
         wiring: The robot's wiring.
         settings: The settings of the motion.
-        estop: The e-stop.
+        estop: The e-stop; None for a new one.
 
     Raises:
         WiringError: The wiring does not fit its message types.
@@ -95,46 +96,50 @@ class MotionRun:
 
     @property
     def is_over(self) -> bool:
-        """Whether the motion has ended, or was stopped."""
+        """Whether the motion has ended or was stopped early."""
         return bool(self.stopped) or (self.plan is not None and self._number >= self.plan.ticks)
 
-    def tick(self, now_ns: int, stamp_ns: int | None) -> None:
-        """Read all channels, and decide whether the motion may begin or must stop.
+    def start_tick(self, now_ns: int, stamp_ns: int | None) -> None:
+        """Read and record all channels; start, repeat or stop the motion as the readings demand.
 
         Args:
-            now_ns: The time, from which the age of readings counts.
+            now_ns: The present time, from which the age of readings is computed.
             stamp_ns: The common stamp of the readings in lockstep with a simulator, else None.
         """
-        readings, lacking = self._read(now_ns, stamp_ns)
+        readings, lacking = self._read_channels_and_explain_lack(now_ns, stamp_ns)
         if self.estop.reason:
             self.stop_early(self.estop.reason)
         elif self.plan is None:
             self._plan_or_wait(lacking)
         elif lacking:
-            self._repeat_or_stop(lacking)
+            self._repeat_actuator_or_stop(lacking)
         self._pauses = bool(lacking)
         if self.plan is not None and not (self.is_over or lacking):
             self._rows.append(dict(zip(readings.ids, readings.values.tolist(), strict=True)))
 
     def plan_if_ready(self, now_ns: int) -> None:
-        """Read all channels, and plan the motion if all that it needs is there; record nothing.
+        """Read all channels, and plan the motion if no reading that it needs is missing.
+
+        The readings are not recorded.
 
         Args:
-            now_ns: The time, from which the age of readings counts.
+            now_ns: The present time, from which the age of readings is computed.
         """
-        self._plan_or_wait(self._read(now_ns, None)[1])
+        self._plan_or_wait(self._read_channels_and_explain_lack(now_ns, None)[1])
 
     def forget_plan(self) -> None:
-        """Forget the plan, so that it is made again around the positions that are measured next."""
+        """Drop the plan, so that a new one is made around the positions that are measured next."""
         self.plan = None
         self._waited = 0
         self.gate.restart_at_measured_positions()
 
     def compute_command(self, now_ns: int | None) -> np.ndarray:
-        """Return the command (A,) that is to be sent in this tick, within all limits.
+        """Return the command (A,) to be sent in this tick, within all limits.
+
+        It is the safe command while readings are missing, and before and after the motion.
 
         Args:
-            now_ns: The time of sending; None: one control period after the previous command.
+            now_ns: The time at which it is sent; None: one control period after the command before.
         """
         if self.plan is None or self.is_over or self._pauses or self.estop.reason:
             return self.gate.reset_to_safe_command()
@@ -145,15 +150,15 @@ class MotionRun:
         return sent
 
     def stop_early(self, reason: str) -> None:
-        """Stop the motion; the commands are the safe command from now on.
+        """Stop the motion for good; from now on all commands are the safe command.
 
         Args:
-            reason: Why, for the user.
+            reason: Why the motion is stopped, for the user.
         """
         self.stopped = self.stopped or reason
 
-    def stop(self) -> np.ndarray:
-        """Return the safe command (A,), which the caller must send as the last one."""
+    def make_last_command(self) -> np.ndarray:
+        """Return the safe command (A,), which the caller must send as the last command."""
         return self.gate.reset_to_safe_command()
 
     def make_recording(self) -> MotionRecording:
@@ -169,43 +174,49 @@ class MotionRun:
             self.wiring.rate_hz, self.wiring.command.names,
         )  # fmt: skip
 
-    def _read(self, now_ns: int, stamp_ns: int | None) -> tuple[Readings, str]:
-        """Read all channels; return the readings, and what the motion lacks, "" if nothing.
+    def _read_channels_and_explain_lack(
+        self, now_ns: int, stamp_ns: int | None
+    ) -> tuple[Readings, str]:
+        """Read all channels, and check whether readings that the motion needs are missing.
 
         Args:
-            now_ns: The time, from which the age of readings counts.
+            now_ns: The present time, from which the age of readings is computed.
             stamp_ns: The common stamp of the readings in lockstep with a simulator, else None.
+
+        Returns:
+            The readings; and as text which needed readings are missing, "" if none.
         """
         readings = self.table.read(now_ns, stamp_ns)
         if self.table.measured is not None:
             self.gate.safe_command.record_positions(self.table.measured.values)
         enough = readings.has_min_present_share(self.wiring.min_present_share)
-        return readings, self._explain_lack(enough)
+        return readings, self._explain_missing_readings(enough)
 
-    def _explain_lack(self, enough: bool) -> str:
-        """Return which readings are missing that the motion needs, or "".
+    def _explain_missing_readings(self, enough_channels: bool) -> str:
+        """Return as text which readings that the motion needs are missing, "" if none.
 
         Args:
-            enough: Whether as many channels are present as the wiring demands.
+            enough_channels: Whether as large a share of the channels is present as the wiring
+                demands.
         """
         if missing := self.table.list_missing_sources():
             return f"required source {missing[0]!r} is missing"
         if not self.gate.safe_command.is_known:
             return "no positions of the actuators have been measured yet"
-        if not enough:
+        if not enough_channels:
             return (
                 "too few channels are present (min_present_share:"
                 f" {self.wiring.min_present_share:g})"
             )
         return ""
 
-    def _repeat_or_stop(self, lacking: str) -> None:
-        """Go back to the rest before the present actuator's motion, because readings are missing.
+    def _repeat_actuator_or_stop(self, lacking: str) -> None:
+        """Let the motion of the present actuator begin again, because readings are missing.
 
-        If that lasts, or happens too often, the motion is stopped.
+        If readings are missing for too long or too often, the motion is stopped instead.
 
         Args:
-            lacking: Which readings are missing.
+            lacking: Which readings are missing, as text.
         """
         assert self.plan is not None
         self._lacking = self._lacking + 1 if self._pauses else 1
@@ -217,10 +228,10 @@ class MotionRun:
         del self._rows[self._number :], self._commands[self._number :]
 
     def _plan_or_wait(self, lacking: str) -> None:
-        """Plan the motion if all readings are there; stop if they do not come.
+        """Plan the motion if no reading is missing; stop it if some are missing for too long.
 
         Args:
-            lacking: Which readings are missing, "" if none.
+            lacking: Which readings are missing, as text; "" if none.
         """
         self._waited += 1
         if not lacking:

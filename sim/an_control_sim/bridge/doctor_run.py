@@ -21,7 +21,7 @@ from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import load_simulation
 
 
-def record_simulation(
+def record_simulation_and_returns(
     controller: Controller, simulation: str | Path, seconds: float, seed: int = 0
 ) -> tuple[Recording, list[float]]:
     """Run a simulated robot under a controller, and record its readings and actions.
@@ -29,7 +29,7 @@ def record_simulation(
     Args:
         controller: The controller, with the wiring and the model that the doctor examines.
         simulation: The path of the robot's simulation YAML.
-        seconds: The simulated time to record in seconds, in as many episodes as are needed.
+        seconds: The simulated time in seconds to record, in as many episodes as are needed.
         seed: The number from which the seeds of the episodes are derived.
 
     Returns:
@@ -91,11 +91,11 @@ def pass_command_to_robot(
     values: np.ndarray,
     stamp_ns: int,
 ) -> None:
-    """Pass a controller's command to a simulated robot, as ROS messages but without ROS.
+    """Pass a command to a simulated robot in ROS messages, but without topics.
 
     Args:
         command: The command section of the wiring.
-        messages: The message objects that carry a command, one for each topic.
+        messages: The message objects into which the command is written, one for each topic.
         robot: The robot, which stores the command for its next step.
         values: The command (A,) in physical units.
         stamp_ns: The stamp of the messages.

@@ -14,14 +14,14 @@ from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import load_simulation
 
 
-def move_simulated_robot(run: MotionRun, simulation: str | Path, seed: int = 0) -> float:
+def move_and_time_simulated_robot(run: MotionRun, simulation: str | Path, seed: int = 0) -> float:
     """Run a motion on a simulated robot, and return the simulated seconds that it took.
 
     The motion is stopped early if the simulated episode ends, except by a time limit.
 
     Args:
-        run: The run, which keeps the recording.
-        simulation: The simulation YAML of the robot.
+        run: The run of the motion, which records the readings.
+        simulation: The path of the robot's simulation YAML.
         seed: The seed of the episode.
 
     Raises:
@@ -43,8 +43,8 @@ def move_simulated_robot(run: MotionRun, simulation: str | Path, seed: int = 0) 
             for sensor_topic, names in sources:
                 for name in names:
                     run.table.store_message(name, sensor_topic.message, now_ns, now_ns)
-            run.tick(now_ns, now_ns)
-            values = run.stop() if run.is_over else run.compute_command(None)
+            run.start_tick(now_ns, now_ns)
+            values = run.make_last_command() if run.is_over else run.compute_command(None)
             pass_command_to_robot(run.wiring.command, run.messages, robot, values, now_ns)
             run.gate.last.record(values, now_ns)
             answer = robot.commands.newest_command
