@@ -92,7 +92,12 @@ class _LiveMotion:
         """
         run = self._run
         inputs = Inputs(
-            self._node, run.table, time.monotonic_ns, lambda *_: None, 1, with_message_info=True
+            self._node,
+            run.table,
+            time.monotonic_ns,
+            self._count_stored_message,
+            1,
+            with_message_info=True,
         )
         try:
             self._offer_estop()
