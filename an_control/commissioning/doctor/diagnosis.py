@@ -109,9 +109,9 @@ class DoctorSettings:
     """
     min_motor_share: float = 0.03
     """Minimum share of the excess for a mistake of a motor, whose effect is measured as well."""
-    min_later_motor_share: float = 0.2
-    """The same for a mistake of a motor that is found after another mistake: the effects of motors
-    are measured wrongly on a robot that does what the model does not know."""
+    min_later_gain_share: float = 0.2
+    """The same for a wrong gain of a motor that is found after another mistake: a gain always
+    explains a little of a robot that does what the model does not know."""
     min_effect: float = 0.3
     """Minimum difference between a motor's relative effect and 1 for a mistake of this motor."""
     max_effect_change: float = 0.03
@@ -864,8 +864,8 @@ class _Search:
         least, restored = self._settings.min_restored, evidence.restored
         if self._is_too_close_to_wiring_file(hypothesis):
             return False
-        if self._found and hypothesis.is_motor:
-            share = self._settings.min_later_motor_share
+        if self._found and hypothesis.kind == "motor gain":
+            share = self._settings.min_later_gain_share
             if evidence.gain.mean() < share * evidence.excess:
                 return False
         if (
