@@ -417,10 +417,10 @@ def test_a_monitor_of_short_episodes_is_tried_on_signals_that_move_too():
         """A monitor that reads the sign of a signal."""
 
         def reset(self):
-            self.slots = np.arange(2)
+            self.slot_by_channel = np.arange(2)
 
         def step(self, readings, action):
-            self.slots = np.argsort(-readings, kind="stable")
+            self.slot_by_channel = np.argsort(-readings, kind="stable")
 
     rng, alike = np.random.default_rng(0), np.eye(2, dtype=bool)
     assert validation.measure_share_of_identified_signals(Knows(), alike, [trace] * 20, rng) == 1.0

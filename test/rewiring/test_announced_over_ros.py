@@ -60,7 +60,7 @@ class MovingSensors:
         self.shuffle_count = 0
         self.resident: list[int] = []
 
-    def reset(self, episode: int) -> None: ...
+    def start_episode(self, episode: int) -> None: ...
 
     def store_message(self, topic: str, message: Any) -> None:
         name = topic.rpartition("/")[2]

@@ -200,7 +200,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
         for name in ("bridge", "run_control"):
             monkeypatch.setattr(f"an_control_sim.bridge.{name}.time", clock)
         bridge.exchange._clock = clock.monotonic
-        monkeypatch.setattr(bridge, "start", lambda: None)
+        monkeypatch.setattr(bridge, "wait_for_policy", lambda: None)
         try:
             (result,) = run_episodes(bridge, episodes=1, seed=seed)
             return result
