@@ -161,8 +161,9 @@ def test_the_table_appears_with_a_finding_and_its_buttons_correct_and_undo(page,
 def test_a_refused_correction_says_why(page, policy):
     policy.found = policy.corrected = True
     page.page.wait_for_selector("#doctor-card", state="visible")
-    page.page.evaluate("document.getElementById('correct').disabled = false")
-    page.page.click("#correct")
+    page.page.evaluate(  # in one step: the next message disables the button again
+        "const button = document.getElementById('correct'); button.disabled = false; button.click()"
+    )
     page.page.wait_for_selector("#reply.bad")
     assert "nothing that can be corrected" in page.reply()
 
