@@ -30,7 +30,6 @@ from an_control import load_policy
 from an_control.monitor.forward_model import get_channel_ranges_in_training
 from an_control.policy import read_model
 from an_control.system.share import find_share_path
-from experiments.steps import ExitStatus
 
 MODEL = find_share_path("models/ant.safetensors")
 POSE_TICKS, SWING_TICKS = 400, 1000
@@ -175,7 +174,7 @@ channels:
 {commands}"""
 
 
-def run_timed_node(times_file: Path, ros_arguments: list[str]) -> ExitStatus:
+def run_timed_node(times_file: Path, ros_arguments: list[str]) -> int:
     """Run the policy node in this process and write the times of each tick to a file.
 
     Args:
