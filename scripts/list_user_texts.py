@@ -239,7 +239,7 @@ class _UserTextFinder:
 
 
 def _list_subexpressions_with_texts(node: ast.expr) -> list[ast.expr]:
-    """Return the subexpressions that may contain texts, such as the arguments of a call."""
+    """Return the direct subexpressions that may hold a text for users, as a call's arguments."""
     if isinstance(node, ast.Call):
         parts = [*node.args, *(one.value for one in node.keywords)]
         return [*parts, node.func.value] if isinstance(node.func, ast.Attribute) else parts

@@ -104,7 +104,8 @@ class SurveyedTopic:
         ranges: The lowest and the highest value of each number, by field path.
         joints: The names that the messages list for their elements, such as those of joints; () if
             they list none.
-        turning: A detector for each number that may be an angle, by field path.
+        turning: For each number that may be an angle, by field path, what finds out whether it
+            jumps by 2 pi or grows over more than a turn.
     """
 
     name: str

@@ -55,9 +55,9 @@ class BringUp:
         self.done = True
 
     def pause(self) -> None:
-        """Pause the motion to the start pose while other commands are sent.
+        """Pause the motion to the start pose; call this while other commands are sent instead.
 
-        At the next call the motion resumes from the positions that are measured then.
+        When the motion is next asked for a command, it resumes from the positions measured then.
         """
         self._target = None
 

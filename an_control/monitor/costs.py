@@ -47,7 +47,7 @@ class Costs:
 
     @property
     def noise_sd(self) -> float:
-        """The standard deviation of the noise on all readings, which widens the expected errors."""
+        """The estimated standard deviation of the noise, the same for every reading."""
         return self._noise_sd
 
     @noise_sd.setter

@@ -89,12 +89,12 @@ class Expectation(NamedTuple):
 
 
 class ForwardModel:
-    """The networks of a model file that predict, identify and impute channels, ready to use.
+    """The networks of a model file that predict the next readings, and identify or impute channels.
 
     Single ticks run in compiled code if numba is installed.
 
     Args:
-        model: A model with a forward model.
+        model: The model as read from its file, which must contain these networks.
     """
 
     def __init__(self, model: Model) -> None:

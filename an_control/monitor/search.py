@@ -85,12 +85,12 @@ class ChangeDetector:
         *,
         assignment_is_new: bool,
     ) -> Move | None:
-        """Return the move of signals that happened before this tick, or None if none is detected.
+        """Detect whether signals arrive in other input slots than a tick before.
 
-        Without a move, `surprise` and `consistent` are updated.
+        Return the move, or None. Without a move, `surprise` and `consistent` are updated.
 
         Args:
-            costs: (slots, channels) the costs of the tick in nats.
+            costs: (slots, channels) how badly each slot's reading fits each channel, in nats.
             prediction: The prediction (1, N) for the tick.
             assignment: The present assignment (which input slot feeds which channel).
             assignment_is_new: Whether the assignment has just changed. If so, another one must
@@ -119,7 +119,7 @@ class ChangeDetector:
         """Return the move to the assignment of least cost, or None if it gains too little.
 
         Args:
-            costs: (slots, channels) the costs of the tick in nats.
+            costs: (slots, channels) how badly each slot's reading fits each channel, in nats.
             slots: (N,) the input slot that feeds each channel at present.
             present_cost: The total cost of the present assignment in nats.
             min_gain: The least gain in nats: the difference between `present_cost` and the total

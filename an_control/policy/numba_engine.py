@@ -564,11 +564,12 @@ class NumbaEngine(PolicyEngine):
 
 @njit(inline="always", error_model="numpy")
 def _compute_weights_of_neuron_inputs(options, previous_action, gate_rows):
-    """Return the neurons' input weights (1 + F, U), which depend on the previous action.
+    """Return the weights (1 + F, U) of the F inputs that each neuron gets from its channel.
 
-    The first row is the sum of the bias and of the weighted previous action, which is the same for
-    all neurons. The other rows are the weights of the F inputs that each neuron gets from its
-    channel. U is the number of sums in a neuron: four for each LSTM unit, one for any other unit.
+    An input may be a product of a reading and the previous action. Once the action is known, it is
+    linear in the reading, so its weights join those of the reading. Row 0 is the bias with what the
+    previous action adds, the same for all neurons. U is the number of sums in a neuron: four for
+    each LSTM unit, one for any other unit.
 
     Args:
         options: The options of the policy.

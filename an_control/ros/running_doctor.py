@@ -80,7 +80,7 @@ class RunningFinding:
 
     @property
     def key(self) -> tuple[str, tuple[str, ...]]:
-        """The kind and the members, by which the same finding is recognised in the next answer."""
+        """The kind and the channels or motors: equal for the same finding in two examinations."""
         return self.kind, self.members
 
     @property

@@ -102,7 +102,7 @@ class Ticker(ABC):
 
     @abstractmethod
     def set_sources(self, sources: Iterable[str], moved_sources: Iterable[str]) -> None:
-        """Wait for messages of these sources from now on.
+        """Replace the sources whose messages start a tick.
 
         Args:
             sources: Names of all sources.
@@ -172,7 +172,7 @@ class LockstepTicker(Ticker):
             self._stamps.mark_stamp_as_acted_on()
 
     def set_sources(self, sources: Iterable[str], moved_sources: Iterable[str]) -> None:
-        """Wait for messages of these sources from now on; tick if all have sent the newest stamp.
+        """Replace the sources whose messages start a tick; tick if all have sent the newest stamp.
 
         Args:
             sources: Names of all sources.
@@ -258,7 +258,7 @@ class RealTimeTicker(Ticker):
             self._plan_tick(self._schedule.compute_next_tick_ns(now_ns))
 
     def set_sources(self, sources: Iterable[str], moved_sources: Iterable[str]) -> None:
-        """Wait for messages of these sources from now on; ignore `moved_sources`."""
+        """Replace the sources whose messages start a tick; ignore `moved_sources`."""
         if self._schedule is not None:
             self._schedule.set_sources(sources)
 
@@ -361,7 +361,7 @@ class TickSchedule:
         """Number of sets that the schedule has followed."""
 
     def set_sources(self, sources: Iterable[str]) -> None:
-        """Wait for messages of these sources (subscribed topics) from now on."""
+        """Replace the sources (subscribed topics) whose messages start a tick."""
         known = self._interval_ns
         self._interval_ns = {name: known.get(name, float(self._period_ns)) for name in sources}
         self._last_ns = {name: at for name, at in self._last_ns.items() if name in known}

@@ -66,9 +66,9 @@ class _ElementArray:
             has no names.
         order: For each element, the index of its actuator; None if elements and actuators are in
             the same order.
-        known: Names of the elements in the newest message that was read from another sender.
-        places: For each element, its index in the array of that other message; None if no such
-            message was read yet.
+        known: Names of the elements in the newest message that another node sent on this topic.
+        places: For each of our elements, its index in that node's array, which may be in another
+            order; None if no such message was read yet.
     """
 
     accesses: tuple[FieldAccess, ...]

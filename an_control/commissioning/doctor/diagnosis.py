@@ -450,7 +450,7 @@ class _Search:
     # Faults
 
     def _list_hypotheses(self, candidate: CandidateWiring) -> list[Hypothesis]:
-        """Return all hypotheses of one more mistake, besides those that the candidate corrects."""
+        """Return all hypotheses to try next: each adds one mistake to those already corrected."""
         return [
             *self._list_channel_hypotheses(candidate),
             *self._list_group_hypotheses(candidate),
@@ -1785,7 +1785,7 @@ class _TickCosts(NamedTuple):
 
 
 class CostEvidence(NamedTuple):
-    """Evidence for a hypothesis: how the costs of ticks change with its correction."""
+    """Evidence for a hypothesis: by how much its correction makes the readings likelier."""
 
     gain: np.ndarray
     """(K,) nats by which each tick costs less with the correction."""

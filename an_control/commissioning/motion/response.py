@@ -398,14 +398,16 @@ def _normalize_rows_and_columns(moved: np.ndarray) -> np.ndarray:
 
 
 def _assign_actuators_to_columns(share: np.ndarray) -> list[int | None]:
-    """Assign an actuator to each column of a matrix, so that the product of the shares is largest.
+    """Assign an actuator to each channel, so that the product of the shares is largest.
+
+    The channels are spread evenly: no actuator gets more than C / A of them, rounded up.
 
     Args:
         share: (A, C) share of each actuator in the movement of each channel. An actuator with a
             share of 0 in a channel is never assigned to it.
 
     Returns:
-        The index of the actuator of each column, None for a column without one.
+        The index of the actuator of each channel, None for a channel without one.
     """
     from an_control.monitor.kernels import solve_assignment
 
@@ -459,11 +461,11 @@ def _compute_decaying_motion(friction_rate: float, times: np.ndarray) -> np.ndar
 
 
 def _compute_oscillation(angular_frequency: float, damping: float, times: np.ndarray) -> np.ndarray:
-    """Return the positions (T,) of a mass on a spring after a push.
+    """Return the positions (T,) of a mass on a spring that starts at 0 with a velocity of 1.
 
     Args:
         angular_frequency: Angular frequency without damping, in rad/s.
-        damping: Damping ratio, not 1.
+        damping: Damping ratio, below or above 1, but not 1.
         times: (T,) times since the push in s.
     """
     root = np.sqrt(complex(1.0 - damping**2)) * angular_frequency

@@ -362,9 +362,9 @@ def _play_protocol_with_progress(
 
 
 def _collect_options_affecting_results(options: EvaluateOptions, task: str) -> dict[str, Any]:
-    """Collect the options on which an episode's return depends, by name, without the protocols.
+    """Return the options, apart from the protocols, on which the return of an episode depends.
 
-    An evaluation does not continue a file of results that was made with other values of these.
+    They are stored with the results by name. A file of results is only continued with equal ones.
 
     Args:
         options: Options of the evaluation.

@@ -115,9 +115,10 @@ class ScoreRow:
 
 
 class ScorePlayer:
-    """Player of the episodes of a table of scores, row by row.
+    """Player of the episodes that fill a table of scores, one row after the other.
 
-    The teacher and the random policy always receive the channels in the environment's order.
+    Only the student gets shuffled channels. The teacher and a random policy always get them in the
+    environment's order.
 
     Args:
         env: The environment.

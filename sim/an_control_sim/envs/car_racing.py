@@ -102,7 +102,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return self._stack.frames
 
     def render(self) -> np.ndarray | None:
-        """Return the game as gymnasium shows it (400, 600, 3), without the background."""
+        """Return gymnasium's picture of the game (400, 600, 3), with the usual grass."""
         return self.game.render() if self.render_mode else None
 
     def close(self) -> None:

@@ -91,7 +91,9 @@ class ScrambledMessage(Protocol):
 
 
 def make_scrambled_message(wiring: Wiring) -> ScrambledMessage:
-    """Create the message for the scrambler's readings of a wiring: numbers, or one camera's image.
+    """Create the empty message in which the scrambler sends a wiring's readings.
+
+    It holds a list of numbers, or an image if the wiring has a camera.
 
     Raises:
         WiringError: The wiring has several cameras.

@@ -35,7 +35,7 @@ def copy_candidate_weights(
 ):
     """Copy a candidate policy's weights into a column of the batch.
 
-    There are d LSTM units, padded to K, M queries and B columns, each of which is one episode.
+    There are d LSTM units (K with padding), M queries, and B columns. A column is one episode.
 
     Args:
         candidates: `PackedWeights` of all candidates.
