@@ -246,17 +246,22 @@ FIGURES: tuple[PageFigure, ...] = (
         "docs/how-to/doctor.md",
         "Figures",
         (
-            FigureCommand("python -m experiments doctor table --first-seed 20 --seeds 10"),
-            FigureCommand("python -m experiments doctor random --first-trial 100"),
+            FigureCommand("python -m experiments doctor table --first-seed 300 --returns 1"),
             FigureCommand(
-                "python -m experiments doctor random --first-trial 100 --mistakes 2"
-                " --robots ant cheetah"
+                "python -m experiments doctor table --rows motor --first-seed 320 --returns 0"
             ),
-            FigureCommand("python -m experiments doctor robots --first-seed 20 --seeds 1"),
+            FigureCommand(
+                "python -m experiments doctor random --robots ant base hopper --first-trial 1000"
+            ),
+            FigureCommand(
+                "python -m experiments doctor random --first-trial 1000 --mistakes 2 --trials 25"
+                " --robots ant base"
+            ),
+            FigureCommand("python -m experiments doctor robots --robots ant base --first-seed 300"),
         ),
         (*NODE, "an_control/commissioning/doctor"),
         "10 s a recording",
-        "20 to 29",
+        "300 to 329, trials 1000 to 1074",
     ),
     PageFigure(
         "docs/how-to/foreign-policies.md",
