@@ -27,7 +27,8 @@ from an_control.ros.doctor_process import DoctorProcess
 from an_control.wiring import ChannelTable, Readings, Wiring
 
 DOUBT_NATS = 0.35
-"""Excess NLL in nats a tick and channel from which on the readings count as improbable."""
+"""Excess NLL in nats a tick and channel from which on the readings count as improbable, as for the
+doctor (`DoctorSettings.misfit`)."""
 CHECK_S = 0.1
 """Time between two looks at the monitor's report. Ticks are recorded all the time."""
 DOUBT_S, LEAST_DOUBT_TICKS = 0.5, 20

@@ -32,8 +32,7 @@ from an_control.disturbance import DisturbanceSettings
 from an_control.ros import running_doctor
 from an_control.ros.doctor_process import Request
 from an_control.ros.running_doctor import RunningDoctor
-from an_control_sim.bridge.doctor_run import pass_command_to_robot
-from an_control_sim.bridge.robot import SimulatedRobot
+from an_control_sim.bridge.direct_robot import DirectRobot
 from an_control_sim.bridge.simulation_file import load_simulation
 from experiments.doctor.mistakes import MODELS
 
@@ -58,7 +57,9 @@ class ControlLoop:
     def __init__(self, name: str, difference: str = "", process: Any = None) -> None:
         model = str(MODELS / f"{name}.safetensors")
         self.controller = Controller(str(CONFIG / f"{name}.yaml"), model, None)
-        self.robot = SimulatedRobot(load_simulation(CONFIG / f"{name}_sim.yaml"))
+        simulation = load_simulation(CONFIG / f"{name}_sim.yaml")
+        self._direct = DirectRobot(simulation, self.controller.wiring, self.controller.messages)
+        self.robot = self._direct.robot
         if difference:
             key, value = difference.split("=")
             self.robot.vary_robot(DisturbanceSettings.from_values({key: float(value)}))
@@ -67,11 +68,15 @@ class ControlLoop:
             warning=self.said.append, error=self.said.append, info=lambda text: None
         )
         self.doctor = RunningDoctor(logger, self.controller, lambda conversions: None, (), process)
-        self.now_ns = 0
         self.tick_s = self.cpu_s = self.doctor_s = 0.0
         """How long the last tick took until its command was decided, its processor time, and how
         long the doctor's part took after that."""
         self._episodes = 0
+
+    @property
+    def now_s(self) -> float:
+        """The simulated time in seconds."""
+        return self._direct.now_ns / 1e9
 
     def step(self, seed: int, *, watched: bool, wait: Callable[[], object] = lambda: None) -> None:
         """Make one tick of the controller and one step of the robot.
@@ -91,33 +96,23 @@ class ControlLoop:
             controller.gate.last.forget_command()
             controller.start()
             doctor.mark_gap()
-        self.now_ns += robot.simulation.step_ns
-        robot.fill_messages(self.now_ns)
-        for topic in robot.sensor_topics:
-            for one in controller.wiring.sources:
-                if one.topic == topic.topic:
-                    controller.table.store_message(
-                        one.name, topic.message, self.now_ns, self.now_ns
-                    )
+        self._direct.store_readings_of_next_step(controller.table)
+        now_ns = self._direct.now_ns
         wait()
         before, begin_s, begin_cpu_s = (
             controller.gate.last.values, time.perf_counter(), time.thread_time(),
         )  # fmt: skip
-        readings = controller.tick(self.now_ns, self.now_ns)
+        readings = controller.tick(now_ns, now_ns)
         sent = controller.compute_command(None)
         self.tick_s = time.perf_counter() - begin_s
         self.cpu_s = time.thread_time() - begin_cpu_s
-        controller.gate.last.record(sent, self.now_ns)
+        controller.gate.last.record(sent, now_ns)
         controller.acting.policy.prepare_next_tick()
         begin_s = time.perf_counter()
         if watched:
-            doctor.record_tick_and_check_readings(readings, before, self.now_ns, self.now_ns)
+            doctor.record_tick_and_check_readings(readings, before, now_ns, now_ns)
         self.doctor_s = time.perf_counter() - begin_s
-        pass_command_to_robot(
-            controller.wiring.command, controller.messages, robot, sent, self.now_ns
-        )
-        newest = robot.commands.newest_command
-        robot.step(robot.commands.safe if newest is None else newest)
+        self._direct.step(sent)
 
 
 class AnsweringExaminer:
@@ -215,7 +210,7 @@ def print_findings_on_healthy_robots(seconds: float, seeds: int) -> None:
                 examiner = AnsweringExaminer()
                 running_doctor.time = SimpleNamespace(monotonic=lambda: 0.0)  # type: ignore[assignment]
                 loop = ControlLoop(name, other, examiner)
-                clock = SimpleNamespace(monotonic=lambda loop=loop: loop.now_ns / 1e9)
+                clock = SimpleNamespace(monotonic=lambda loop=loop: loop.now_s)
                 running_doctor.time = clock  # type: ignore[assignment]
                 ticks = round(seconds / loop.robot.simulation.step_s)
                 for _ in range(ticks):

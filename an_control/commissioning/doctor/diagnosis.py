@@ -1581,7 +1581,7 @@ class _Search:
             change: The change to undo.
             members: Indices of the channels or actuators for which it is undone.
         """
-        return _copy_with_values_of(candidate, self._configured, change.what, members)
+        return copy_with_values_of(candidate, self._configured, change.what, members)
 
     def _make_finding(
         self, change: _Change, candidate: CandidateWiring, log_odds: float
@@ -1830,7 +1830,7 @@ def _compute_median_effect(effects: np.ndarray) -> float:
     return float(np.clip(np.median(known), 0.3, 1.0)) if len(known) else 1.0
 
 
-def _copy_with_values_of(
+def copy_with_values_of(
     candidate: CandidateWiring, other: CandidateWiring, kind: str, members: Sequence[int]
 ) -> CandidateWiring:
     """Return a copy of `candidate` in which some channels or motors have the values of `other`.

@@ -24,14 +24,18 @@ import json
 import os
 import sys
 from contextlib import suppress
-from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from an_control.commissioning.doctor.diagnosis import Diagnosis, Finding, diagnose
+from an_control.commissioning.doctor.diagnosis import (
+    Diagnosis,
+    Finding,
+    copy_with_values_of,
+    diagnose,
+)
 from an_control.commissioning.doctor.hypotheses import CandidateWiring, Recording
 from an_control.commissioning.doctor.repair import Repair
 from an_control.control.model_wiring_check import ActionOrder
@@ -41,19 +45,20 @@ from an_control.system.files import read_regular_file
 from an_control.wiring import Wiring, load_wiring
 
 LENGTH_BYTES = 8
-PARTS = {
-    "swapped": ("slots",),
-    "permuted": ("slots",),
-    "sign": ("scale", "offset"),
-    "scale": ("scale", "offset"),
-    "offset": ("scale", "offset"),
-    "inverted": ("scale", "offset"),
-    "motors swapped": ("motors",),
-    "motors permuted": ("motors",),
-    "motor reversed": ("gain",),
-    "motor gain": ("gain",),
+"""As in `an_control.ros.doctor_process`, which must not import this module."""
+CHANGES = {
+    "swapped": "slots",
+    "permuted": "slots",
+    "sign": "line",
+    "scale": "line",
+    "offset": "line",
+    "inverted": "line",
+    "motors swapped": "motors",
+    "motors permuted": "motors",
+    "motor reversed": "gain",
+    "motor gain": "gain",
 }
-"""Fields of `CandidateWiring` that the correction of a finding changes, by the finding's kind."""
+"""What the correction of a finding changes (a key of `diagnosis.FIELDS`), by the finding's kind."""
 CORRECTABLE = ("sign", "scale", "offset")
 """Kinds of findings that a node can correct while it runs: other scales and offsets of sensors."""
 
@@ -153,14 +158,13 @@ def describe_finding(
         model: The model.
     """
     configured = CandidateWiring.from_recording(recording)
-    alone = configured
     is_motor = finding.kind.startswith("motor")
     names = recording.actuators if is_motor else recording.ids
     members = [names.index(one) for one in finding.members]
-    for name in PARTS.get(finding.kind, ()):
-        values = getattr(alone, name).copy()
-        values[members] = getattr(diagnosis.corrected, name)[members]
-        alone = replace(alone, **{name: values})
+    change = CHANGES.get(finding.kind)
+    alone = configured
+    if change is not None:
+        alone = copy_with_values_of(configured, diagnosis.corrected, change, members)
     return {
         "kind": finding.kind,
         "members": list(finding.members),

@@ -82,8 +82,6 @@ class _LiveMotion:
         self._run, self._node, self._executor = run, node, executor
         self._topics = [one.topic for one in run.wiring.command.messages]
         self._send_safe_now: Callable[[], bool] = lambda: False
-        self._stored = 0
-        """Number of messages that were stored."""
 
     def move(self, confirm: Callable[[MotionPlan], bool]) -> None:
         """Find the robot, ask whether to move it, and move it; see `move_live_robot`.
@@ -92,12 +90,7 @@ class _LiveMotion:
         """
         run = self._run
         inputs = Inputs(
-            self._node,
-            run.table,
-            time.monotonic_ns,
-            self._count_stored_message,
-            1,
-            with_message_info=True,
+            self._node, run.table, time.monotonic_ns, lambda *_: None, 1, with_message_info=True
         )
         try:
             self._offer_estop()
@@ -214,21 +207,15 @@ class _LiveMotion:
         """Return the present time by the node's clock, for the stamp of a command."""
         return int(self._node.get_clock().now().nanoseconds)
 
-    def _count_stored_message(self, source: str, stamp_ns: int | None) -> None:
-        """Count a stored message; the arguments are not used."""
-        self._stored += 1
-
     def _spin_until(self, until_s: float) -> None:
-        """Receive messages until a time of the steady clock, and then those that still wait.
+        """Receive messages until a time of the steady clock, then one that waits from each source.
 
         Args:
             until_s: The time in seconds, as by `time.monotonic`.
         """
         while (left_s := until_s - time.monotonic()) > 0.0 and not self._run.stopped:
             self._executor.spin_once(timeout_sec=min(SLICE_S, left_s))
-        before = -1
-        while before != self._stored and not self._run.stopped:
-            before = self._stored
+        for _ in self._run.wiring.sources:
             self._executor.spin_once(timeout_sec=0.0)
 
     def _refuse_other_publishers(self) -> None:

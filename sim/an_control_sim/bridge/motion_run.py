@@ -1,16 +1,11 @@
-"""Moves the actuators of a simulated robot one at a time, in this process, and records it.
-
-The robot's messages are converted by the wiring as in the policy node, but they are passed
-directly, without topics and clock.
-"""
+"""Moves the actuators of a simulated robot one at a time, in this process, and records it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from an_control.commissioning.motion.run import MotionRun
-from an_control_sim.bridge.doctor_run import pass_command_to_robot
-from an_control_sim.bridge.robot import SimulatedRobot
+from an_control_sim.bridge.direct_robot import DirectRobot
 from an_control_sim.bridge.simulation_file import load_simulation
 
 
@@ -28,29 +23,18 @@ def move_and_time_simulated_robot(run: MotionRun, simulation: str | Path, seed: 
         WiringError: The simulation YAML does not fit its environment, or the wiring does not fit
             the robot's messages.
     """
-    robot = SimulatedRobot(load_simulation(simulation))
-    step_ns = robot.simulation.step_ns
-    sources = [
-        (one, [source.name for source in run.wiring.sources if source.topic == one.topic])
-        for one in robot.sensor_topics
-    ]
-    now_ns = 0
+    direct = DirectRobot(load_simulation(simulation), run.wiring, run.messages)
+    robot = direct.robot
     try:
         robot.reset(seed)
         while not run.is_over:
-            now_ns += step_ns
-            robot.fill_messages(now_ns)
-            for sensor_topic, names in sources:
-                for name in names:
-                    run.table.store_message(name, sensor_topic.message, now_ns, now_ns)
-            run.start_tick(now_ns, now_ns)
+            direct.store_readings_of_next_step(run.table)
+            run.start_tick(direct.now_ns, direct.now_ns)
             values = run.make_last_command() if run.is_over else run.compute_command(None)
-            pass_command_to_robot(run.wiring.command, run.messages, robot, values, now_ns)
-            run.gate.last.record(values, now_ns)
-            answer = robot.commands.newest_command
-            robot.step(robot.commands.safe if answer is None else answer)
+            run.gate.last.record(values, direct.now_ns)
+            direct.step(values)
             if robot.terminated and not run.is_over:
                 run.stop_early("the simulated episode has ended")
     finally:
         robot.close()
-    return now_ns / 1e9
+    return direct.now_ns / 1e9
