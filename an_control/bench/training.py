@@ -207,7 +207,7 @@ def measure_median_steps_per_s(
 def _measure_evojax_steps_per_s(seconds: float) -> float:
     """Return the steps per second of the package EvoJAX, with its own CartPole and policy.
 
-    EvoJAX plays all episodes for an equal number of steps, and goes on computing steps of an
+    EvoJAX plays all episodes for an equal number of steps, and continues to compute steps of an
     episode that has ended. Those steps count here too.
 
     Args:

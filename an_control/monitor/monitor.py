@@ -100,7 +100,7 @@ class IdentityMonitor:
         self.delay = SensorDelay(forward, costs, settings.delay)
         self.noise = SensorNoise(forward.max_roughness, forward.binary, settings.noise)
         self._sensors = StuckSensors(
-            count, forward.still_values, self._detector.max_surprise, settings.stuck
+            count, forward.still_values, self._detector.max_excess_nll, settings.stuck
         )
         self._may_stand_still = forward.binary | forward.constant
         self._should_move = np.flatnonzero(~self._may_stand_still)
@@ -299,7 +299,7 @@ class IdentityMonitor:
                 readings,
             ),
             prediction,
-            readings_unexplained=detector.surprise > detector.max_surprise,
+            readings_unexplained=detector.excess_nll > detector.max_excess_nll,
             readings_surprising=detector.is_excess_high,
         )
         if search.phase is Phase.SEEK and found is not assignment:
@@ -312,7 +312,7 @@ class IdentityMonitor:
         consistent = assignment.lost and detector.consistent >= settings.consistent_ticks
         sure = consistent and search.compute_min_swap_cost(assignment) > settings.sure
         if sure and search.does_evidence_support_change(assignment, self._known):
-            detector.surprise = 0.0
+            detector.excess_nll = 0.0
             search.confirm_initial_assignment()
             self.fit.restart_mean_excess_costs()
             assignment = assignment._replace(lost=False)
@@ -692,4 +692,4 @@ class IdentityMonitor:
 
         It is a running mean in nats a tick.
         """
-        return self._detector.surprise
+        return self._detector.excess_nll

@@ -41,7 +41,7 @@ class ChangeDetector:
     """A detector of moves of sensor signals, by the costs of one tick under all assignments.
 
     A tick without a move updates two measures of how well the assignment explains the readings:
-    `surprise`, the running mean of how far the costs are above their usual values, and
+    `excess_nll`, the running mean of how far the costs are above their usual values, and
     `consistent`, the number of consecutive ticks in which the assignment may have been right.
 
     Args:
@@ -52,7 +52,9 @@ class ChangeDetector:
 
     def __init__(self, costs: Costs, channel_count: int, settings: DetectorSettings) -> None:
         self._costs, self._settings, self._all = costs, settings, np.arange(channel_count)
-        self.max_surprise = settings.max_surprise + settings.max_surprise_channel * channel_count
+        self.max_excess_nll = (
+            settings.max_excess_nll + settings.max_excess_nll_per_channel * channel_count
+        )
         self._surprising = settings.surprising_channel * channel_count
         self._max_consistent = settings.consistent + settings.consistent_channel * channel_count
         self.restart_with_excess(0.0)
@@ -60,22 +62,22 @@ class ChangeDetector:
     def restart_with_excess(self, excess_nll: float) -> None:
         """Restart the two measures of how well the assignment explains the readings.
 
-        `surprise` is set to the given value. `consistent`, the number of consecutive ticks in which
-        the assignment may have been right, is set to 0.
+        `excess_nll` is set to the given value. `consistent`, the number of consecutive ticks in
+        which the assignment may have been right, is set to 0.
 
         Args:
             excess_nll: The new value of the running mean, in nats per tick, of how far the costs of
                 the assignment are above the usual ones. A cost is the negative log-likelihood of a
                 reading.
         """
-        self.surprise, self.consistent = excess_nll, 0
+        self.excess_nll, self.consistent = excess_nll, 0
         self.excess = 0.0
         """How far the costs of the newest tick were above their usual values, in nats."""
 
     @property
     def is_excess_high(self) -> bool:
         """Whether the assignment explains the recent readings worse than a right one would."""
-        return self.surprise > self._surprising
+        return self.excess_nll > self._surprising
 
     def detect_move(
         self,
@@ -87,7 +89,7 @@ class ChangeDetector:
     ) -> Move | None:
         """Detect whether signals arrive in other input slots than a tick before.
 
-        Return the move, or None. Without a move, `surprise` and `consistent` are updated.
+        Return the move, or None. Without a move, `excess_nll` and `consistent` are updated.
 
         Args:
             costs: (slots, channels) how badly each slot's reading fits each channel, in nats.
@@ -99,12 +101,12 @@ class ChangeDetector:
         min_gain = self._settings.tick_gain_again if assignment_is_new else self._settings.tick_gain
         present = float(costs[assignment.slots, self._all].sum())
         self.excess = above = present - self._costs.sum_usual_costs_over_channels(prediction)
-        known = not assignment.lost or self.surprise < self.max_surprise
+        known = not assignment.lost or self.excess_nll < self.max_excess_nll
         if self.consistent and known:
             move = self._find_move(costs, assignment.slots, present, min_gain, prediction)
             if move is not None:
                 return move
-        self.surprise += self._settings.rate * (above - self.surprise)
+        self.excess_nll += self._settings.rate * (above - self.excess_nll)
         self.consistent = self.consistent + 1 if above < self._max_consistent else 0
         return None
 

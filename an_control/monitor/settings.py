@@ -162,10 +162,10 @@ class DetectorSettings:
     tick_gain_again: float = 60.0
     """Nats by which another assignment must explain one tick better in the `WINDOW` ticks after a
     move, when the present assignment may be wrong."""
-    max_surprise: float = 15.0
+    max_excess_nll: float = 15.0
     """Recent excess nats a tick beyond which the monitor is lost."""
-    max_surprise_channel: float = 1.0
-    """Nats added to `max_surprise` for each channel."""
+    max_excess_nll_per_channel: float = 1.0
+    """Nats added to `max_excess_nll` for each channel."""
     surprising_channel: float = 0.2
     """Recent excess nats a tick and channel from which on the readings are surprising, because two
     signals may have swapped without a jump (25,swap=2: 3012 before, 3254 after)."""

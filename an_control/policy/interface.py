@@ -205,7 +205,7 @@ class MonitorReport(NamedTuple):
     rewires: int
     """The number of times since the last reset that the monitor detected moved signals or corrected
     its findings."""
-    surprise: float
+    excess_nll: float
     """How far the negative log-likelihood of the readings is above its usual value, in nats a tick,
     as a running mean."""
     late_ticks: int

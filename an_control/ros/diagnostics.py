@@ -520,7 +520,7 @@ def make_ok_text_and_values_of_monitor_report(
     values = {
         "setting": report.setting,
         "rewires detected": report.rewires,
-        "excess NLL [nats]": f"{report.surprise:.1f}",
+        "excess NLL [nats]": f"{report.excess_nll:.1f}",
         "readings late [ticks]": report.late_ticks,
     }
     carries = {f"{slot} carries": signal for slot, signal in report.moved.items()}

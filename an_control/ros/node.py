@@ -743,7 +743,7 @@ def _limit_shutdown_time() -> None:
 
     Python runs signal handlers on the main thread, which may hang. So another thread waits for the
     byte that Python writes to a pipe at each signal (`signal.set_wakeup_fd`), and ends the process.
-    Until then the watchdog goes on sending the safe command.
+    Until then the watchdog continues to send the safe command.
     """
     read, write = os.pipe()
     os.set_blocking(write, False)

@@ -247,7 +247,7 @@ class RunningDoctor:
                 ticks.clear()
             self._moved = report.moved
         improbable = (
-            report.surprise > self._doubt_nats or report.lost or bool(report.misfit)
+            report.excess_nll > self._doubt_nats or report.lost or bool(report.misfit)
         ) and not (report.moved or report.waiting)
         self._doubts = self._doubts + 1 if improbable else 0
         process = self._process

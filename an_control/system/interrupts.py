@@ -37,7 +37,7 @@ def allow_interrupts() -> Iterator[None]:
 
     If code in the block, such as an interrupted import, turns the KeyboardInterrupt into another
     error, the block raises KeyboardInterrupt nevertheless. Use it on the main thread only. A
-    process that ignores SIGINT goes on ignoring it.
+    process that ignores SIGINT continues to ignore it.
     """
     before = signal.getsignal(signal.SIGINT)
     if before is signal.SIG_IGN:

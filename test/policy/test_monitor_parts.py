@@ -210,14 +210,14 @@ def test_a_clearly_better_assignment_is_a_move_unless_the_present_one_is_new():
     usual = np.diag(forward.usual_costs).astype(np.float64)
     for _ in range(3):
         assert detector.detect_move(usual, prediction, assignment, assignment_is_new=False) is None
-    assert detector.consistent == 3 and detector.surprise == pytest.approx(0.0)
+    assert detector.consistent == 3 and detector.excess_nll == pytest.approx(0.0)
     moved = np.full((5, 5), 20.0)
     moved[list(TURNED), range(5)] = -5.0
     move = detector.detect_move(moved * 0.4, prediction, assignment, assignment_is_new=False)
     assert move is not None and move.slots.tolist() == list(TURNED)
-    assert detector.consistent == 3 and detector.surprise == pytest.approx(0.0)
+    assert detector.consistent == 3 and detector.excess_nll == pytest.approx(0.0)
     assert detector.detect_move(moved * 0.4, prediction, assignment, assignment_is_new=True) is None
-    assert detector.consistent == 0 and detector.surprise > 0.0
+    assert detector.consistent == 0 and detector.excess_nll > 0.0
 
 
 def test_an_assignment_keeps_each_signal_under_its_id_until_ids_follow_the_wiring():

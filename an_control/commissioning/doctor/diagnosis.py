@@ -629,7 +629,7 @@ class _Search:
             for number in map(int, order)
             if self._is_acceptable(refined[number], evidence[number])
         ]
-        unexpected = self._is_behaviour_unexpected(float(now.surprise.mean()))
+        unexpected = self._is_behaviour_unexpected(float(now.excess_nll.mean()))
         if unexpected:
             accepted = self._put_most_restoring_hypothesis_first(accepted, refined, restored)
         driven = [
@@ -655,7 +655,7 @@ class _Search:
             else:
                 refused.add(number)
         if not agreeing:
-            return self._find_idle_motor_and_rivals(candidate, ticks, float(now.surprise.mean()))
+            return self._find_idle_motor_and_rivals(candidate, ticks, float(now.excess_nll.mean()))
         consistent = [
             self._are_gains_consistent(found.gain, one.penalty)
             for one, found in zip(refined, evidence, strict=True)
@@ -1058,8 +1058,8 @@ class _Search:
             ticks: (K,) indices of the ticks.
         """
         costs = self._likelihood.compute_costs([candidate], ticks)[0]
-        surprise = self._likelihood.subtract_validation_costs(costs, candidate)
-        return _TickCosts(costs.sum(1), surprise.sum(1))
+        excess_nll = self._likelihood.subtract_validation_costs(costs, candidate)
+        return _TickCosts(costs.sum(1), excess_nll.sum(1))
 
     def _compare_costs(self, before: _TickCosts, after: _TickCosts) -> CostEvidence:
         """Return how the costs of ticks change from one candidate wiring to another.
@@ -1070,9 +1070,9 @@ class _Search:
         """
         return CostEvidence(
             before.cost - after.cost,
-            float(before.surprise.mean()),
-            float(after.surprise.mean()),
-            self._compute_gain_in_restored_ticks(before.surprise, after.surprise),
+            float(before.excess_nll.mean()),
+            float(after.excess_nll.mean()),
+            self._compute_gain_in_restored_ticks(before.excess_nll, after.excess_nll),
         )
 
     def _compute_gain_in_restored_ticks(
@@ -1779,7 +1779,7 @@ class _TickCosts(NamedTuple):
 
     cost: np.ndarray
     """(K,) cost of each tick, summed over all channels."""
-    surprise: np.ndarray
+    excess_nll: np.ndarray
     """(K,) excess of each tick: its cost minus that in the model's validation, summed over the
     usable channels."""
 

@@ -313,7 +313,7 @@ def record_episodes(
     """Record whole episodes until there are `min_steps` steps or the time limit is over.
 
     The identity classifier, which will learn from them, needs an episode of more than `WINDOW`
-    ticks. Until there is one, recording goes on without a time limit, for up to ten times
+    ticks. Until there is one, recording continues without a time limit, for up to ten times
     `min_steps` steps. The time limit also waits for one episode of each entry of `EPISODES`.
 
     The recorded readings are the disturbed ones; a missing reading is replaced by the channel's
