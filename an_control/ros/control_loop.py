@@ -32,11 +32,12 @@ from an_control.control.model_wiring_check import describe_long_ramp
 from an_control.record.layout import CommandKind
 from an_control.record.recorder import NodeRecorder
 from an_control.ros.diagnostics import DiagnosticsReport, EventLog, Throttle, TickTimes
+from an_control.ros.doctor.corrections import Conversions
+from an_control.ros.doctor.running_doctor import RunningDoctor
 from an_control.ros.inputs import Inputs
 from an_control.ros.outputs import CommandOutput, InsightOutput, set_stamp
 from an_control.ros.parameter_table import Trigger
 from an_control.ros.recording import LoopRecord
-from an_control.ros.running_doctor import Conversions, RunningDoctor
 from an_control.ros.tickers import (
     LockstepTicker,
     LoopClock,

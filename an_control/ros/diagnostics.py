@@ -28,6 +28,7 @@ from an_control.control.controller import Controller
 from an_control.control.model_wiring_check import describe_unread_sources_by_name, join_names
 from an_control.policy.interface import MonitorReport
 from an_control.record.recorder import NodeRecorder
+from an_control.ros.doctor.running_doctor import RunningDoctor
 from an_control.ros.graph import (
     count_nodes_of_same_name,
     describe_endpoints_of_wrong_type,
@@ -39,7 +40,6 @@ from an_control.ros.graph import (
 from an_control.ros.inputs import Inputs, describe_wrong_clock, describe_wrong_rate
 from an_control.ros.outputs import COMMAND_QOS, CommandOutput
 from an_control.ros.recording import describe_missing_black_box
-from an_control.ros.running_doctor import RunningDoctor
 from an_control.wiring import Notice, Readings, SourceStatus
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR

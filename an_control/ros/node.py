@@ -44,11 +44,11 @@ from an_control.record.recorder import NodeRecorder
 from an_control.ros import parameters
 from an_control.ros.control_loop import Loop, prepare_first_ticks
 from an_control.ros.distributions import SteadyLifecycleNode, create_events_executor
+from an_control.ros.doctor.running_doctor import RunningDoctor
 from an_control.ros.graph import QuietNode, suggest_similar_topic
 from an_control.ros.parameter_table import Settings
 from an_control.ros.parameters import WiringParameters
 from an_control.ros.recording import make_recorder
-from an_control.ros.running_doctor import RunningDoctor
 from an_control.system.compilation import report_compilation
 from an_control.system.files import read_regular_file
 from an_control.system.priority import (

@@ -29,9 +29,8 @@ import numpy as np
 from an_control.commissioning.doctor.worker import Examiner
 from an_control.control.controller import Controller
 from an_control.disturbance import DisturbanceSettings
-from an_control.ros import running_doctor
-from an_control.ros.doctor_process import Request
-from an_control.ros.running_doctor import RunningDoctor
+from an_control.ros.doctor.process import Request
+from an_control.ros.doctor.running_doctor import RunningDoctor
 from an_control_sim.bridge.direct_robot import DirectRobot
 from an_control_sim.bridge.simulation_file import load_simulation
 from experiments.doctor.mistakes import MODELS
@@ -67,15 +66,20 @@ class ControlLoop:
         logger: Any = SimpleNamespace(
             warning=self.said.append, error=self.said.append, info=lambda text: None
         )
-        self.doctor = RunningDoctor(logger, self.controller, lambda conversions: None, (), process)
+        self.doctor = RunningDoctor(
+            logger,
+            self.controller,
+            lambda conversions: None,
+            process=process,
+            clock=time.monotonic if process is None else self.get_time_s,
+        )
         self.tick_s = self.cpu_s = self.doctor_s = 0.0
         """How long the last tick took until its command was decided, its processor time, and how
         long the doctor's part took after that."""
         self._episodes = 0
 
-    @property
-    def now_s(self) -> float:
-        """The simulated time in seconds."""
+    def get_time_s(self) -> float:
+        """Return the simulated time in seconds."""
         return self._direct.now_ns / 1e9
 
     def step(self, seed: int, *, watched: bool, wait: Callable[[], object] = lambda: None) -> None:
@@ -125,6 +129,8 @@ class AnsweringExaminer:
 
     def __init__(self) -> None:
         self.asked = 0
+        self.now_s: Callable[[], float] = time.monotonic
+        """Returns the time in seconds by which answers come."""
         self._examiner, self._due_s = Examiner(), 0.0
         self._answer: list[dict[str, Any]] | None = None
 
@@ -139,11 +145,11 @@ class AnsweringExaminer:
         content = io.BytesIO()
         np.savez(content, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
         self._answer = json.loads(json.dumps(self._examiner.examine(content.getvalue())))
-        self.asked, self._due_s = self.asked + 1, running_doctor.time.monotonic() + ANSWER_S
+        self.asked, self._due_s = self.asked + 1, self.now_s() + ANSWER_S
 
     def pop_answer(self) -> list[dict[str, Any]] | None:
         """Return the findings of the last request and forget them; None until they are due."""
-        if running_doctor.time.monotonic() < self._due_s:
+        if self.now_s() < self._due_s:
             return None
         answer, self._answer = self._answer, None
         return answer
@@ -208,10 +214,8 @@ def print_findings_on_healthy_robots(seconds: float, seeds: int) -> None:
         for other in OTHERS if name == "ant" else OTHERS[:1]:
             for seed in range(1, seeds + 1):
                 examiner = AnsweringExaminer()
-                running_doctor.time = SimpleNamespace(monotonic=lambda: 0.0)  # type: ignore[assignment]
                 loop = ControlLoop(name, other, examiner)
-                clock = SimpleNamespace(monotonic=lambda loop=loop: loop.now_s)
-                running_doctor.time = clock  # type: ignore[assignment]
+                examiner.now_s = loop.get_time_s
                 ticks = round(seconds / loop.robot.simulation.step_s)
                 for _ in range(ticks):
                     loop.step(seed, watched=True)

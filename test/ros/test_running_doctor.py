@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,7 +25,8 @@ from std_srvs.srv import Trigger
 from an_control.disturbance import DisturbanceSettings
 from an_control.record.reader import Bag
 from an_control.record.replay import SessionReplay
-from an_control.ros import control_loop, running_doctor
+from an_control.ros import control_loop
+from an_control.ros.doctor.running_doctor import RunningDoctor
 from an_control.ros.outputs import set_stamp
 from an_control.system.share import find_share_path
 from an_control_sim.bridge.robot import SimulatedRobot
@@ -137,8 +137,8 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def ant(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Walker]:
     """Starts the node and the simulator; the doctor's pauses are in simulated time, too."""
-    clock = SimpleNamespace(monotonic=lambda: Walker.ticks * PERIOD_S)
-    monkeypatch.setattr(running_doctor, "time", clock)
+    doctor = partial(RunningDoctor, clock=lambda: Walker.ticks * PERIOD_S)
+    monkeypatch.setattr(control_loop, "RunningDoctor", doctor)
     return partial(Walker, stand)
 
 
@@ -283,4 +283,4 @@ def test_a_model_without_a_monitor_has_no_doctor_at_work(stand: Stand, tmp_path:
     for step in range(150):
         stand.step(step)
     assert stand.node._loop.doctor.process.pid is None
-    assert stand.node._loop.doctor._ticks is None
+    assert stand.node._loop.doctor._watch is None

@@ -1,7 +1,7 @@
 """The wiring doctor in a process of its own, beside a policy node that runs.
 
 The node starts it at low priority, writes requests to its standard input and reads answers from its
-standard output; see `an_control.ros.doctor_process`. A request is its length as 8 bytes, then that
+standard output; see `an_control.ros.doctor.process`. A request is its length as 8 bytes, then that
 many bytes: a file of numpy arrays (npz). Its array `about` is JSON text with these values by name:
 
     model      path of the model file, which has a monitor
@@ -45,7 +45,7 @@ from an_control.system.files import read_regular_file
 from an_control.wiring import Wiring, load_wiring
 
 LENGTH_BYTES = 8
-"""As in `an_control.ros.doctor_process`, which must not import this module."""
+"""As in `an_control.ros.doctor.process`, which must not import this module."""
 CHANGES = {
     "swapped": "slots",
     "permuted": "slots",

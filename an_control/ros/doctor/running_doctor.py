@@ -1,0 +1,332 @@
+"""Announces the mistakes that the doctor finds while the robot runs, and lets them be corrected."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from rclpy.impl.rcutils_logger import RcutilsLogger
+
+from an_control.control.controller import Controller
+from an_control.policy.interface import Policy
+from an_control.ros.doctor.corrections import Conversions, Corrections, RunningFinding
+from an_control.ros.doctor.examinations import Examinations
+from an_control.ros.doctor.process import DoctorProcess
+from an_control.ros.doctor.watch import ReadingsWatch
+from an_control.wiring import ChannelTable, Readings, Wiring
+
+CLEAR_S = 10.0
+"""Time without improbable readings after which a finding is withdrawn."""
+
+
+class RunningDoctor:
+    """Lets the wiring doctor examine a running robot, and announces and corrects its findings.
+
+    Args:
+        logger: The node's logger.
+        controller: The controller, whose monitor and readings are watched.
+        correct: Function that changes scales and offsets of channels from the next tick on; see
+            `Corrections`.
+        corrects: The kinds of mistakes that are corrected without a request: some of "scale",
+            "sign" and "offset".
+        process: The doctor's process; None for a new one.
+        clock: Function that returns the time in seconds, for pauses.
+    """
+
+    def __init__(
+        self,
+        logger: RcutilsLogger,
+        controller: Controller,
+        correct: Callable[[Conversions], None],
+        corrects: Sequence[str] = (),
+        process: DoctorProcess | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._logger, self._controller, self._clock = logger, controller, clock
+        self._examinations = Examinations(controller, process, clock)
+        self._corrections = Corrections(logger, controller, correct, corrects)
+        self.findings: list[RunningFinding] = []
+        """The announced mistakes, the most certain first; those that are corrected come last."""
+        self._candidates: dict[tuple[str, tuple[str, ...]], RunningFinding] = {}
+        """The findings of the last answer that may be announced if the next one has them, too."""
+        self._blames_motor = False
+        """Whether the answer with the announced mistakes also names a motor's."""
+        self._failure_logged = False
+        self._watch: ReadingsWatch | None = None
+        self._clear_since_s = clock()
+        """Time of the first of the latest looks without improbable readings; 0 after others."""
+
+    @property
+    def process(self) -> DoctorProcess:
+        """The doctor's process."""
+        return self._examinations.process
+
+    def set_automatically_corrected_kinds(self, kinds: Sequence[str]) -> None:
+        """Set which kinds of mistakes are corrected without a request.
+
+        Announced mistakes of these kinds are corrected at once. Without any kind, all corrections
+        are undone.
+
+        Args:
+            kinds: Some of "scale", "sign" and "offset", or none.
+        """
+        if not kinds:
+            self.undo_corrections_or_explain()
+        self._corrections.set_automatic_kinds(kinds)
+        self._apply_automatic_corrections()
+
+    def mark_gap(self) -> None:
+        """Mark the next tick as one that does not directly follow the tick before it."""
+        if self._watch is not None:
+            self._watch.ticks.mark_gap()
+
+    def record_tick_and_check_readings(
+        self,
+        readings: Readings,
+        previous_command: np.ndarray | None,
+        now_ns: int,
+        stamp_ns: int | None,
+    ) -> None:
+        """Record a tick, and ask the doctor if the readings have been improbable for some time.
+
+        This is called after the tick's command was sent, so that it delays no command.
+
+        Args:
+            readings: The readings of the tick.
+            previous_command: (A,) the newest command on the robot's topics when the tick began;
+                None if it is unknown.
+            now_ns: The time of the tick.
+            stamp_ns: The stamp of its readings in lockstep with a simulator, else None.
+        """
+        controller = self._controller
+        policy, table = controller.acting.policy, controller.table
+        watch = self._watch
+        if watch is None or not watch.watches(table, policy):
+            watch = self._watch = self._start_watch(table, policy)
+        if watch is None:
+            return
+        if controller.stepped:
+            watch.record_tick(readings, previous_command, now_ns if stamp_ns is None else stamp_ns)
+        else:
+            watch.ticks.mark_gap()
+        if watch.check_monitor_report_if_due():
+            self._handle_answer_or_send_request(watch)
+
+    def _start_watch(self, table: ChannelTable, policy: Policy) -> ReadingsWatch | None:
+        """Return a watch for a new channel table or policy; None if the policy has no monitor.
+
+        What was found with the old ones but not announced is forgotten.
+        """
+        self._examinations.restart()
+        self._candidates = {}
+        if policy.monitor_report is None:
+            return None
+        actuators = len(self._controller.wiring.command.names)
+        return ReadingsWatch(table, policy, actuators, self._controller.step_s)
+
+    def _handle_answer_or_send_request(self, watch: ReadingsWatch) -> None:
+        """Announce what the doctor answers, ask it if that is due, or withdraw outdated findings.
+
+        If the doctor's process has failed, this is logged once.
+        """
+        if watch.are_improbable:
+            self._clear_since_s = 0.0
+        examinations = self._examinations
+        if failure := examinations.process.failure:
+            if not self._failure_logged:
+                self._failure_logged = True
+                self._logger.warning(
+                    f"the wiring doctor is off until the node is configured again: {failure}"
+                )
+        elif (answer := examinations.pop_answer()) is not None:
+            self._announce_agreed_findings(
+                [RunningFinding(**_convert_lists_to_tuples(one)) for one in answer]
+            )
+        elif watch.have_long_been_improbable:
+            examinations.send_request_if_due(watch.ticks)
+        if not (watch.are_improbable or examinations.process.is_busy):
+            self._withdraw_outdated_findings()
+
+    def request_examination(self) -> None:
+        """Let the doctor examine the recorded ticks.
+
+        The answer to the request before must have been handled.
+        """
+        if self._watch is not None:
+            self._examinations.send_request(self._watch.ticks)
+
+    def apply_corrections_or_explain(self) -> str:
+        """Correct the announced mistakes in scale, sign and offset, on request of a person.
+
+        Returns:
+            "" if all were corrected, else the reason why one of them was not.
+        """
+        wanted = [one for one in self.findings if one.conversions and not one.corrected]
+        if not wanted:
+            return "the doctor has announced nothing that can be corrected while the robot runs"
+        return self._correct_findings_or_explain(wanted)
+
+    def undo_corrections_or_explain(self) -> str:
+        """Give corrected channels the scale and offset of the wiring file again.
+
+        Returns:
+            "" if all corrections were undone, else the reason why none was.
+        """
+        reason = self._corrections.undo_or_explain()
+        if not reason:
+            for one in self.findings:
+                one.corrected = False
+        return reason
+
+    def drop_corrections_of_rewired_channels(self, wiring: Wiring, wiring_before: Wiring) -> Wiring:
+        """Return a wiring in which rewired channels have the scale and offset of the file again.
+
+        Args:
+            wiring: The rewired wiring, in which channels are still corrected.
+            wiring_before: The wiring before the rewiring; channels that read another topic or field
+                in it are rewired.
+        """
+        rewired = _list_rewired_entries(wiring, wiring_before)
+        return self._corrections.restore_conversions(wiring, rewired)
+
+    def drop_findings_of_rewired_channels(self, wiring: Wiring, wiring_before: Wiring) -> None:
+        """Forget the findings and corrections of channels that have just been rewired.
+
+        Args:
+            wiring: The rewired wiring.
+            wiring_before: The wiring before the rewiring.
+        """
+        rewired = _list_rewired_entries(wiring, wiring_before)
+        self._corrections.forget(rewired)
+        self.findings = [
+            one for one in self.findings if not rewired & {*one.conversions, *one.members}
+        ]
+
+    def drop_all_findings(self) -> None:
+        """Forget all findings and corrections, because the wiring file was read again."""
+        self.findings = []
+        self._corrections.forget_all()
+
+    def close(self) -> None:
+        """End the doctor's process."""
+        self.process.close()
+
+    def make_diagnostics(self) -> tuple[bool, str, dict[str, Any]]:
+        """Return the state of the doctor and its findings for the diagnostics.
+
+        Returns:
+            Whether the doctor runs and has found nothing, a description, and the values of all
+            findings by name.
+        """
+        file = self._controller.wiring.file
+        if self.process.failure:
+            text = f"the doctor is off: {self.process.failure}"
+        elif self.process.is_busy:
+            text = "examines the wiring, because the readings are improbable"
+        else:
+            text = "nothing found"
+        if self.findings:
+            first, more = self.findings[0], len(self.findings) - 1
+            done = "corrected while the node runs: " if first.corrected else ""
+            text = f"{done}{first.sentence}; {first.describe_change(file)}"
+            text += f"; and {more} more" if more else ""
+        values: dict[str, Any] = {"file": file, "findings": len(self.findings)}
+        for number, one in enumerate(self.findings, 1):
+            state = "yes" if one.corrected else "no" if one.conversions else "by hand only"
+            values |= {
+                f"{number} what": one.member_names,
+                f"{number} is wrong": one.text,
+                f"{number} how sure": one.how_sure,
+                f"{number} would become": one.correction,
+                f"{number} change": one.describe_change(file),
+                f"{number} corrected": state,
+            }
+        return not (self.findings or self.process.failure), text, values
+
+    def _announce_agreed_findings(self, found: Sequence[RunningFinding]) -> None:
+        """Announce the findings that are both in the newest answer and in the one before.
+
+        Args:
+            found: The findings of the newest answer.
+        """
+        sure = {one.key: one for one in found if one.is_announceable}
+        agreed = [one for key, one in sure.items() if key in self._candidates]
+        self._candidates = sure
+        self._examinations.set_next_pause(found=bool(sure))
+        known = {one.key for one in self.findings if not one.corrected}
+        corrected = [one for one in self.findings if one.corrected]
+        new = [one for one in agreed if one.key not in known]
+        if not new:
+            return
+        self.findings = [*agreed, *corrected]
+        file = self._controller.wiring.file
+        for one in new:
+            self._logger.warning(
+                f"doctor: {one.sentence}, {one.how_sure}: {one.describe_change(file)}"
+            )
+        self._blames_motor = any(one.kind.startswith("motor") for one in found)
+        self._apply_automatic_corrections()
+
+    def _apply_automatic_corrections(self) -> None:
+        """Correct the announced mistakes that may be corrected without a request.
+
+        Nothing is corrected while the newest answer also names a mistake of a motor, because the
+        effects of that may look like a sensor's mistake.
+        """
+        if not self._blames_motor:
+            may_correct = self._corrections.may_correct_unasked
+            for one in self.findings:
+                if not one.corrected and may_correct(one):
+                    self._correct_findings_or_explain([one])
+
+    def _correct_findings_or_explain(self, findings: Sequence[RunningFinding]) -> str:
+        """Correct findings from the next tick on.
+
+        Returns:
+            "" if all were corrected, else the reason why one of them was not.
+        """
+        reason = ""
+        for one in findings:
+            if reason := self._corrections.correct_or_explain(one):
+                break
+        self.findings = sorted(self.findings, key=lambda one: one.corrected)
+        return reason
+
+    def _withdraw_outdated_findings(self) -> None:
+        """Drop findings that are not corrected, if readings have been probable for 10 s."""
+        now_s = self._clock()
+        if not self._clear_since_s:
+            self._clear_since_s = now_s
+        elif self.findings and now_s - self._clear_since_s >= CLEAR_S:
+            left = [one for one in self.findings if one.corrected]
+            if len(left) < len(self.findings):
+                self._logger.info("doctor: the readings are probable again")
+            self.findings, self._candidates = left, {}
+
+
+def _list_rewired_entries(wiring: Wiring, wiring_before: Wiring) -> set[str]:
+    """Return the ids of the channel entries that read another topic, source or field than before.
+
+    Args:
+        wiring: The rewired wiring.
+        wiring_before: The wiring before the rewiring.
+    """
+    new, old = (
+        {
+            one.id: (one.field, one.source, each.find_source(one.source).topic)
+            for one in each.channels
+        }
+        for each in (wiring, wiring_before)
+    )
+    return {id_ for id_, read in new.items() if old.get(id_) != read}
+
+
+def _convert_lists_to_tuples(finding: dict[str, Any]) -> dict[str, Any]:
+    """Return a finding from JSON, with tuples instead of lists in its members and conversions."""
+    return {
+        **finding,
+        "members": tuple(finding["members"]),
+        "conversions": {id_: tuple(pair) for id_, pair in finding["conversions"].items()},
+    }

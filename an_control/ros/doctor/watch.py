@@ -1,0 +1,87 @@
+"""Keeps the last ticks (control steps), and says when their readings have become improbable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from an_control.control.recent_ticks import RecentTicks
+from an_control.policy.interface import MonitorReport, Policy
+from an_control.wiring import ChannelTable, Readings
+
+DOUBT_NATS = 0.35
+"""Excess NLL in nats a tick and channel from which on the readings count as improbable, as for the
+doctor (`DoctorSettings.misfit`)."""
+CHECK_S = 0.1
+"""Time between two looks at the monitor's report. Ticks are recorded all the time."""
+DOUBT_S, LEAST_DOUBT_TICKS = 0.5, 20
+"""Time, and ticks at least, for which readings must be improbable before the doctor is asked."""
+
+
+class ReadingsWatch:
+    """Records the ticks of one channel table and policy, and watches the monitor's report on them.
+
+    Args:
+        table: The channel table whose readings are recorded.
+        policy: The policy whose monitor judges the readings. It must have a monitor.
+        actuators: The number of the robot's actuators.
+        step_s: The control period in seconds.
+    """
+
+    def __init__(self, table: ChannelTable, policy: Policy, actuators: int, step_s: float) -> None:
+        channels = policy.model.task.channels
+        self._table, self._policy = table, policy
+        self.ticks = RecentTicks(channels, actuators, step_s)
+        """The recorded ticks."""
+        self._doubt_nats = DOUBT_NATS * len(channels)
+        self._check_ticks = max(1, round(CHECK_S / step_s))
+        self._unchecked = 0
+        """Number of ticks since the last look at the monitor's report."""
+        needed_ticks = max(LEAST_DOUBT_TICKS, round(DOUBT_S / step_s))
+        self._needed_doubts = -(-needed_ticks // self._check_ticks)
+        self._doubts = 0
+        """Number of looks in a row at which the readings were improbable."""
+        self._moved: Mapping[str, str] = {}
+
+    @property
+    def are_improbable(self) -> bool:
+        """Whether the readings were improbable at the last look at the monitor's report."""
+        return self._doubts > 0
+
+    @property
+    def have_long_been_improbable(self) -> bool:
+        """Whether the readings have been improbable for so long that the doctor should be asked."""
+        return self._doubts >= self._needed_doubts
+
+    def watches(self, table: ChannelTable, policy: Policy) -> bool:
+        """Return whether this is the watch for a channel table and a policy."""
+        return table is self._table and policy is self._policy
+
+    def record_tick(
+        self, readings: Readings, previous_command: np.ndarray | None, time_ns: int
+    ) -> None:
+        """Record a tick; see `RecentTicks.record_tick`."""
+        self.ticks.record_tick(self._table, readings, previous_command, time_ns)
+
+    def check_monitor_report_if_due(self) -> bool:
+        """Look at the monitor's report, ten times a second; return whether it was looked at."""
+        self._unchecked += 1
+        if self._unchecked < self._check_ticks:
+            return False
+        self._unchecked = 0
+        report = self._policy.monitor_report
+        if report is None:
+            return False
+        if report.moved is not self._moved:
+            if report.moved != self._moved:  # what came before has another order
+                self.ticks.clear()
+            self._moved = report.moved
+        self._doubts = self._doubts + 1 if self._is_improbable(report) else 0
+        return True
+
+    def _is_improbable(self, report: MonitorReport) -> bool:
+        """Return whether the readings are improbable and no move of signals explains that."""
+        if report.moved or report.waiting:
+            return False
+        return report.excess_nll > self._doubt_nats or report.lost or bool(report.misfit)
