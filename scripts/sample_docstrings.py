@@ -1,6 +1,10 @@
 """Print docstrings and function names drawn at random, for a reader who does not know the project.
 
-Usage: ``python scripts/sample_docstrings.py SEED [--docstrings 50] [--names 20]``
+Usage: ``python scripts/sample_docstrings.py SEED [--docstrings 50] [--names 20] [--all]``
+
+Only public functions, methods and classes are drawn, unless --all is given: those that are not
+defined inside a function and whose names, with those of the classes around them, do not begin with
+an underscore.
 
 The reader says of each docstring whether it was understood at the first reading, at the second, or
 not at all, and of each name what the function does. docs/architecture.md has the latest counts.
@@ -33,10 +37,12 @@ class FoundDefinition:
     Attributes:
         location: The file, followed by the enclosing classes and functions, each as it is defined.
         node: Its syntax tree node.
+        is_public: Whether other modules may use it.
     """
 
     location: str
     node: Definition
+    is_public: bool
 
 
 def find_definitions() -> Iterator[FoundDefinition]:
@@ -44,23 +50,31 @@ def find_definitions() -> Iterator[FoundDefinition]:
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):
             tree = ast.parse(path.read_text())
-            yield from _find_definitions_in(tree, str(path.relative_to(ROOT)))
+            yield from _find_definitions_in(tree, str(path.relative_to(ROOT)), is_public=True)
 
 
-def _find_definitions_in(parent: ast.AST, location: str) -> Iterator[FoundDefinition]:
+def _find_definitions_in(
+    parent: ast.AST, location: str, *, is_public: bool
+) -> Iterator[FoundDefinition]:
     """Yield the functions, methods and classes inside a syntax tree node.
 
     Args:
         parent: The syntax tree node.
         location: The file and the enclosing definitions of the node.
+        is_public: Whether the node and what encloses it are public.
     """
     for child in ast.iter_child_nodes(parent):
         if isinstance(child, Definition):
-            yield FoundDefinition(location, child)
-            keyword = "class" if isinstance(child, ast.ClassDef) else "def"
-            yield from _find_definitions_in(child, f"{location}: {keyword} {child.name}")
+            is_class = isinstance(child, ast.ClassDef)
+            child_is_public = is_public and not child.name.startswith("_")
+            yield FoundDefinition(location, child, child_is_public)
+            yield from _find_definitions_in(
+                child,
+                f"{location}: {'class' if is_class else 'def'} {child.name}",
+                is_public=child_is_public and is_class,
+            )
         else:
-            yield from _find_definitions_in(child, location)
+            yield from _find_definitions_in(child, location, is_public=is_public)
 
 
 def format_signature(node: Definition) -> str:
@@ -80,9 +94,10 @@ def main() -> None:
     parser.add_argument("seed", type=int)
     parser.add_argument("--docstrings", type=int, default=50)
     parser.add_argument("--names", type=int, default=20)
+    parser.add_argument("--all", action="store_true", help="draw private ones, too")
     options = parser.parse_args()
     draw = random.Random(options.seed)
-    found = list(find_definitions())
+    found = [one for one in find_definitions() if one.is_public or options.all]
     described = [definition for definition in found if ast.get_docstring(definition.node)]
     functions = [
         definition
