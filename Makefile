@@ -1,4 +1,4 @@
-# make ant     two Ant episodes through ROS 2, sensors shuffled        (needs CPython 3.10 to 3.14)
+# make ant     two Ant episodes through ROS 2, sensors shuffled        (needs CPython 3.10 to 3.13)
 # make view    the Ant in real time, in the browser: prints the address to open
 # make test    the suite                      make test-slow  the rest, minutes
 # make lint    ruff, mypy, and the rules of the structure

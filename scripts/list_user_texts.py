@@ -29,8 +29,6 @@ become help texts; and folder of the dataclasses named `...Options` or `...Parts
 their attributes' docstrings shown."""
 HELP_TABLES = {"ARGUMENTS", "FILES", "FIGURES", "GROUPS", "RENAMED"}
 """Dicts of a module whose values are help texts, or tuples with a help text at the end."""
-RAISING = {"error", "make_error", "_raise_error"}
-"""Functions that make or raise an error of the text that they get."""
 HELP_CALLS = {"_make_parameter_field": 1, "_make_setting_field": 1}
 """Functions that declare a parameter or a disturbance, with the index of the help text among their
 arguments."""

@@ -103,7 +103,7 @@ def collect_imported_modules(module: str, revision: str | None = None) -> set[st
     return reached
 
 
-def count_code_lines(text: str) -> int:
+def count_lines_without_docstrings(text: str) -> int:
     """Return the number of lines of a module without its docstrings."""
     described = {
         line
@@ -126,7 +126,10 @@ def describe_imported_modules(module: str, revision: str | None = None) -> str:
     texts = [
         read_module_sources(revision)[name] for name in collect_imported_modules(module, revision)
     ]
-    lines, code = sum(text.count("\n") for text in texts), sum(map(count_code_lines, texts))
+    lines, code = (
+        sum(text.count("\n") for text in texts),
+        sum(map(count_lines_without_docstrings, texts)),
+    )
     return f"{module} reaches {len(texts)} files, {lines} lines, {code} without docstrings"
 
 

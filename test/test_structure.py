@@ -142,7 +142,7 @@ def test_a_class_name_has_one_meaning():
 
 def test_lines_of_code_are_counted_without_docstrings(structure):
     text = '"""One\nmodule."""\n\nA = 1\n"""Its meaning."""\nB = "no docstring"\n'
-    assert structure.count_code_lines(text) == 3
+    assert structure.count_lines_without_docstrings(text) == 3
     assert structure.describe_imported_modules("an_control.system.blas").startswith(
         "an_control.system.blas reaches 1 files, "
     )

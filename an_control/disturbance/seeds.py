@@ -49,10 +49,10 @@ class RandomStreams:
         self._entropy = [seed, episode, 1]
         self._places: np.ndarray | None = None
 
-    def draw_positions_in_ranges(self, range_count: int) -> np.ndarray:
+    def draw_fraction_of_each_range(self, range_count: int) -> np.ndarray:
         """Return a random number (0 to 1) for each setting that can have a range.
 
-        It is the relative position in the range at which the setting's number lies. The positions
+        It is the fraction of the range below the setting's number in this episode. The fractions
         are drawn in the first call; all later calls return them again.
 
         Args:

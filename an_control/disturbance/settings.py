@@ -583,7 +583,7 @@ class DisturbanceSettings:
         ranges = {name: getattr(self, name) for name in RANGES}
         if not any(one.has_distinct_bounds for one in ranges.values()):
             return self
-        places = zip(ranges.items(), streams.draw_positions_in_ranges(len(RANGES)), strict=True)
+        places = zip(ranges.items(), streams.draw_fraction_of_each_range(len(RANGES)), strict=True)
         drawn = {
             name: one.narrow_to_one_number(place, whole=TABLE[name].whole)
             for (name, one), place in places

@@ -300,7 +300,9 @@ class AssignmentSearch:
         readings_unexplained: bool,
         readings_surprising: bool,
     ) -> Assignment:
-        """Store the record of a tick without a detected move; return the assignment after the tick.
+        """Store the record of a tick, and return the assignment of slots to channels after it.
+
+        In this tick no signal was seen to move from one input slot to another.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
@@ -445,7 +447,8 @@ class AssignmentSearch:
         """Store a tick of a robot that the model does not fit; return the assignment after it.
 
         The model may fit under another assignment. So from time to time this searches for an
-        assignment that explains the readings as well as readings were explained in the validation.
+        assignment under which the model predicts the readings as well as it predicted those of its
+        validation, after it was learned.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).

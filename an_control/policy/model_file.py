@@ -87,7 +87,9 @@ class Model:
         return own + sum(array.size for array in self.arrays.values())
 
     def copy_with_normalised_channel_sums(self, channel_count: int) -> Model:
-        """Return a copy whose sums over channels are scaled to a nominal number of channels.
+        """Return a copy that scales its sums over channels as if there were always as many.
+
+        A sum is multiplied by the nominal number of channels, and divided by the present one.
 
         Args:
             channel_count: The nominal number of channels; 0: the sums are not scaled.

@@ -170,7 +170,8 @@ class SetTransformer:
     Args:
         sizes: The sizes of the policy, which has an encoder, attention ``pma``, or both.
         arrays: A model's arrays; only those of the encoder and of the pooling are used.
-        queries: The matrix (M, d) from an encoded output to its scores; not used with ``pma``.
+        queries: The matrix (M, d) by which an encoded output (d,) is multiplied to get the scores
+            of its channel, one for each of the M queries; not used with ``pma``.
         bias: The bias (M,) of the scores.
     """
 

@@ -263,9 +263,9 @@ def encode_event(kind: str, values: dict[str, Any]) -> bytes:
 
 
 def decode_event(data: bytes) -> dict[str, Any]:
-    """Return the values, by name, that a serialised message on a change of state holds.
+    """Decode a serialised message about a change of state into its values, by name.
 
-    It is the reverse of `encode_event`: under the name "event" is the kind of the change.
+    This is the reverse of `encode_event`. The value "event" is the kind of the change.
 
     Raises:
         BagError: The data is not such a message.

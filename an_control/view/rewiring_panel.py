@@ -260,7 +260,8 @@ class RewiringPanel:
         """Return the change that undoes a change which is about to be carried out.
 
         Raises:
-            RefusedChangeError: The robot no longer has one of its input slots or channels.
+            RefusedChangeError: The change names an input slot or channel that the robot no longer
+                has.
         """
         now = self.order or {}
         channels = {key.removeprefix("channels.").rpartition(".")[0] for key in change.parameters}

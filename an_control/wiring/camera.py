@@ -90,7 +90,10 @@ class CameraReader(Reader):
         self._stamp_ns: int | None = None
 
     def copy_state_from(self, other: Reader) -> None:
-        """Copy the frames and hidden patches of another reader, if its image settings are equal."""
+        """Copy another reader's frames, and which of its image patches are covered.
+
+        Nothing is copied if the two readers have different image settings.
+        """
         if isinstance(other, CameraReader) and other.image == self.image:
             self.frames, self.patches = other.frames.copy(), other.patches.copy()
             self._stamp_ns, self._hidden = other._stamp_ns, other._hidden

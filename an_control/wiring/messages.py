@@ -224,7 +224,11 @@ class FieldPath:
 
     @property
     def has_many_numbers(self) -> bool:
-        """Whether the path may name several numbers, so that the channel's id needs a `*`."""
+        """Whether the path may name several array elements.
+
+        Each of them is a channel. The id in the wiring then has a `*`, which stands for the
+        element's name or index.
+        """
         return any(ALL in (step.name, step.key) for step in self.steps)
 
 

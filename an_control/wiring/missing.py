@@ -184,7 +184,7 @@ class MissingReport:
         groups: dict[tuple[Literal["lost", "recovered"], str], list[str]] = defaultdict(list)
         details: dict[str, str] = {}
         for index in np.flatnonzero(
-            (ok != fine) & feed.make_mask_of_channels_with_reported_loss()
+            (ok != fine) & feed.make_mask_of_channels_to_report_if_lost()
         ).tolist():
             if ok[index]:
                 groups["recovered", ""].append(ids[index])
@@ -284,7 +284,7 @@ class MissingReport:
         The result is their indices among the source's channels.
         """
         missing: list[int] = np.flatnonzero(
-            feed.make_mask_of_channels_with_reported_loss() & ~self._ok[feed.place]
+            feed.make_mask_of_channels_to_report_if_lost() & ~self._ok[feed.place]
         ).tolist()
         return missing
 

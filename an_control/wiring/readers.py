@@ -299,7 +299,7 @@ class Reader(ABC):
         """Number of channels that should be present."""
         return len(self.ids)
 
-    def make_mask_of_channels_with_reported_loss(self) -> Mask:
+    def make_mask_of_channels_to_report_if_lost(self) -> Mask:
         """Return a mask (N,) of the channels whose loss is reported to the user."""
         return np.ones(len(self.ids), bool)
 
@@ -447,7 +447,7 @@ class AngleReader(Reader):
         self._functions = [QUATERNIONS[name] for name in functions]
 
     def read_into_row(self, message: Any, row: Row) -> Mask | None:
-        """Write each channel's function of the message's quaternion into `row` (N,).
+        """Write what each channel computes from the message's quaternion, such as a yaw, to `row`.
 
         Returns:
             None, which means that the message has all channels.
@@ -565,7 +565,7 @@ class GrowingReader(Reader):
         it has reported them."""
         self.dropped = 0
 
-    def make_mask_of_channels_with_reported_loss(self) -> Mask:
+    def make_mask_of_channels_to_report_if_lost(self) -> Mask:
         """Return a mask (N,) of the channels whose loss is reported to the user.
 
         Of the channels that a wildcard has added, they are those that are expected.
@@ -573,7 +573,7 @@ class GrowingReader(Reader):
         return (
             self._presence.expected.copy()
             if self.wildcard
-            else super().make_mask_of_channels_with_reported_loss()
+            else super().make_mask_of_channels_to_report_if_lost()
         )
 
     @property
@@ -595,7 +595,7 @@ class GrowingReader(Reader):
     def unexpected_channel_count(self) -> int:
         """Number of channels that are present, or were a short time ago, but are not expected."""
         return (
-            len(self.ids) - int(np.count_nonzero(self.make_mask_of_channels_with_reported_loss()))
+            len(self.ids) - int(np.count_nonzero(self.make_mask_of_channels_to_report_if_lost()))
             if self.adds_channels_by_name
             else 0
         )

@@ -365,12 +365,12 @@ class Feed:
         """Number of channels that should be present."""
         return self._settled + sum([reader.expected_channel_count for reader in self.growing])
 
-    def make_mask_of_channels_with_reported_loss(self) -> NDArray[np.bool_]:
+    def make_mask_of_channels_to_report_if_lost(self) -> NDArray[np.bool_]:
         """Return a mask (n,) of the source's n channels whose loss is reported to the user.
 
         They are all channels, except those of a `*` that are not expected to be in each message.
         """
-        masks = [reader.make_mask_of_channels_with_reported_loss() for reader in self.readers]
+        masks = [reader.make_mask_of_channels_to_report_if_lost() for reader in self.readers]
         return np.concatenate(masks) if masks else np.zeros(0, bool)
 
     def make_mask_of_channels_with_explained_absence(self) -> NDArray[np.bool_]:
@@ -382,7 +382,7 @@ class Feed:
         masks = [
             np.ones(len(reader.ids), bool)
             if reader in self.growing and not reader.merges
-            else reader.make_mask_of_channels_with_reported_loss()
+            else reader.make_mask_of_channels_to_report_if_lost()
             for reader in self.readers
         ]
         return np.concatenate(masks) if masks else np.zeros(0, bool)

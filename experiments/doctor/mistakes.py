@@ -159,7 +159,6 @@ class Robot:
         *,
         seed: int = 0,
         ticks: int | None = None,
-        play_to_end: bool = False,
         disturbance: DisturbanceSettings | None = None,
         repaired: Any = None,
     ) -> tuple[Recording, float]:
@@ -170,8 +169,6 @@ class Robot:
             seed: The seed of the episodes.
             ticks: The number of steps to record, in as many episodes as are needed; None: one
                 episode.
-            play_to_end: Whether the episode in which `ticks` are reached is played to its end, so
-                that its return is complete; these further steps are not recorded.
             disturbance: A disturbance of readings and robot; None for none.
             repaired: The `CandidateWiring` that the doctor found, by which the policy's readings
                 and actions are converted; None for the robot's own wiring.
@@ -214,7 +211,7 @@ class Robot:
                     raws.append(raw)
                     actions.append(sent)
                     starts.append(first)
-                elif not play_to_end:
+                else:
                     break
                 first = False
                 live.send_action(wired.distort_action(sent).astype(np.float32))

@@ -233,7 +233,7 @@ def run_trial(
         A row of results: outcome, findings, processor time and the other measured values by name.
     """
     whole = SECONDS[-1]
-    recording, total = robot.record_run_and_mean_return(
+    recording, _ = robot.record_run_and_mean_return(
         mistakes, seed=seed, ticks=round(whole / robot.step_s)
     )
     row: dict[str, Any] = {"seed": seed, "outcome": "missed", "after_s": None}
@@ -248,7 +248,6 @@ def run_trial(
     row["cpu_s"] = round(time.process_time() - begin_s, 2)
     row["findings"] = [f"{', '.join(one.members)}: {one.text}" for one in diagnosis.findings]
     if returns:
-        del total
         fixed = diagnosis.corrected
         row["return"] = robot.record_run_and_mean_return(mistakes, seed=seed)[1]
         row["return_fixed"] = robot.record_run_and_mean_return(mistakes, seed=seed, repaired=fixed)[

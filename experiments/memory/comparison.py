@@ -88,7 +88,7 @@ class MemoryComparison:
 
     @cached_property
     def tasks(self) -> tuple[MemoryTask, ...]:
-        """The tasks; random settings are compared on the second task."""
+        """The tasks. The random search for settings of the learner uses only the second."""
         levels = (RepeatPrevious(level) for level in ("Easy", "Medium", "Hard"))
         return *levels, TMaze(self._budget.t_maze)
 

@@ -112,7 +112,7 @@ MOVES = ("100", "25", "25,swap=2", "reset", "reset+25", "100,lag=0.3")
 """Disturbances that move signals, for the fully trained monitors."""
 
 
-class HalfRate(gymnasium.Wrapper[Any, Any, Any, Any]):
+class SlowSensors(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A gymnasium wrapper that updates some readings only in every second step, like slow sensors.
 
     Args:
@@ -262,7 +262,7 @@ def measure_more_episodes(
     model = read_model(model_file)
     env = make_environment(find_environment_id(subject.task))
     if held:
-        env = HalfRate(env, slice(*subject.source) if held == "source" else slice(None))
+        env = SlowSensors(env, slice(*subject.source) if held == "source" else slice(None))
     policy = make_policy(model, monitor)  # type: ignore[arg-type]
     watch = MonitorWatch(policy) if isinstance(policy, MonitoredPolicy) else None
     channels = model.task.channels

@@ -175,11 +175,11 @@ def find_pairs_and_shared_sensors(
 
 
 class SystemFit(NamedTuple):
-    """How well masses with dampers and springs explain a response, for delays of 0, 1, ... ticks.
+    """How badly the best mass-damper-spring model fits the response of a reading to a command.
 
     Attributes:
-        rising: (D,) for each of the D delays, the share of the response's variance that the best
-            system leaves unexplained if its reading rises with the command.
+        rising: (D,) for delays of 0 to D - 1 ticks, the share of the response's variance that the
+            best model leaves unexplained (0: a perfect fit), if the reading rises with the command.
         falling: (D,) the same for a reading that falls when the command rises.
     """
 

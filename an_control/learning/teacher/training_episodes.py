@@ -49,22 +49,24 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     to 19 steps. A burst leads to states like those into which a student gets while it still learns,
     so that the policy learns to recover from them. The library must not learn the actions of the
     burst themselves. For the library the episode is therefore truncated at the start of the burst,
-    and another episode starts at its end. A stop of the robot, which is one of the possible
-    disturbances, is treated in the same way.
+    and another episode starts when the burst ends. A stop of the robot, which is one of the
+    possible disturbances, is treated in the same way, and so is an exception of the environment,
+    after which the environment is reset.
 
     The library observes the readings that arrived. A missing reading of a channel is replaced by
     the last reading that this channel had before. While messages are lost, the previous action is
     sent again, and the library's next step starts when a message arrives.
 
     Discrete action spaces are kept. `info` is left empty, because the library copies it in every
-    step and nothing reads it. An episode that fails is truncated.
+    step and nothing reads it.
 
     Args:
         env: The environment.
         burst_probability: Probability per step that a burst begins.
         seed: Seed of all random numbers.
         faults: Probability of each disturbance, of which an episode has at most one.
-        failures: Counter of the episodes that fail; None for a new counter.
+        failures: Counter of the episodes in which the environment raised an exception; None for a
+            new counter.
 
     Raises:
         BrokenEnvironmentError: Too many episodes failed in a row. `reset`, `step` and `restore`

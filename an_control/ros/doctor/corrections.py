@@ -61,7 +61,7 @@ class RunningFinding:
         return self.certainty in SURE and not self.alternatives
 
     @property
-    def member_names(self) -> str:
+    def shortened_member_names(self) -> str:
         """The names of the first four channels or actuators, and how many more there are."""
         more = len(self.members) - 4
         return ", ".join(self.members[:4]) + (f" and {more} more" if more > 0 else "")
@@ -69,7 +69,7 @@ class RunningFinding:
     @property
     def sentence(self) -> str:
         """The names of the channels or actuators, and what is wrong with them."""
-        return f"{self.member_names} {self.text}"
+        return f"{self.shortened_member_names} {self.text}"
 
     @property
     def how_sure(self) -> str:
@@ -164,8 +164,9 @@ class Corrections:
         self._originals = {**before, **self._originals}
         finding.corrected = True
         self._logger.warning(
-            f"doctor: corrected while the node runs: {finding.member_names}: {finding.correction};"
-            " the wiring file is unchanged (service undo_corrections: back to the file)"
+            f"doctor: corrected while the node runs: {finding.shortened_member_names}:"
+            f" {finding.correction}; the wiring file is unchanged"
+            " (service undo_corrections: back to the file)"
         )
         return ""
 

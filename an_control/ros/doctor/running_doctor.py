@@ -181,12 +181,12 @@ class RunningDoctor:
         return reason
 
     def drop_corrections_of_rewired_channels(self, wiring: Wiring, wiring_before: Wiring) -> Wiring:
-        """Return a wiring in which rewired channels have the scale and offset of the file again.
+        """Return a wiring in which rewired channels have the wiring file's scale and offset again.
 
         Args:
-            wiring: The rewired wiring, in which channels are still corrected.
-            wiring_before: The wiring before the rewiring; channels that read another topic or field
-                in it are rewired.
+            wiring: The wiring after the rewiring, in which channels are still corrected.
+            wiring_before: The wiring before. A channel is rewired if its topic or field is another
+                one in the two wirings.
         """
         rewired = _list_rewired_entries(wiring, wiring_before)
         return self._corrections.restore_conversions(wiring, rewired)
@@ -236,7 +236,7 @@ class RunningDoctor:
         for number, one in enumerate(self.findings, 1):
             state = "yes" if one.corrected else "no" if one.conversions else "by hand only"
             values |= {
-                f"{number} what": one.member_names,
+                f"{number} what": one.shortened_member_names,
                 f"{number} is wrong": one.text,
                 f"{number} how sure": one.how_sure,
                 f"{number} would become": one.correction,

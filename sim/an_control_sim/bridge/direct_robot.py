@@ -60,8 +60,8 @@ class DirectRobot:
     def step(self, values: np.ndarray) -> None:
         """Advance the simulation by one step under a command.
 
-        Topics that the robot does not subscribe to are left out. If a topic that it subscribes to
-        is missing in the wiring, it takes its safe command.
+        Topics that the robot does not subscribe to are left out. If the wiring lacks a topic that
+        the robot subscribes to, the robot gets its safe command.
 
         Args:
             values: The command (A,) in physical units, in the wiring's order.

@@ -429,7 +429,9 @@ def compute_head_input(softmax, sums, weight_sums, scratch, head_input):
         sums: Weighted sums of the readings (M, B).
         weight_sums: Sums of the attention weights, for a softmax (M, B).
         scratch: Scratch space (M, B) float32.
-        head_input: Output: the head's input float64, (2 M - 2, B) for a softmax, else (M, B).
+        head_input: Output: the head's input float64. For a softmax (2 M - 2, B): the sums of all
+            queries but the last, then their attention weights; for a tanh (M, B): of each sum its
+            tanh.
     """
     queries = sums.shape[0]
     if softmax:
