@@ -11,8 +11,8 @@ from rclpy.impl.rcutils_logger import RcutilsLogger
 from an_control.control.controller import Controller
 from an_control.wiring import Wiring
 
-SURE = ("certain", "very likely")
-"""How certain a finding must be to be announced."""
+POINTS = {"certain": 2, "very likely": 2, "likely": 1}
+"""Points that a finding gets for its certainty in each of the successive answers that have it."""
 SHOWN_LINES = 3
 """Maximum number of lines of the file in a log line."""
 
@@ -56,9 +56,9 @@ class RunningFinding:
         return self.kind, self.members
 
     @property
-    def is_announceable(self) -> bool:
-        """Whether the finding is at least very likely, and no other mistake as likely."""
-        return self.certainty in SURE and not self.alternatives
+    def points(self) -> int:
+        """Points towards an announcement; 0 if another mistake explains the readings as well."""
+        return 0 if self.alternatives else POINTS[self.certainty]
 
     @property
     def shortened_member_names(self) -> str:
@@ -73,8 +73,13 @@ class RunningFinding:
 
     @property
     def how_sure(self) -> str:
-        """The certainty of the finding in words, with its nats."""
-        return f"{self.certainty} ({self.log_odds:.0f} nats)"
+        """The certainty of the finding in words, with its nats if they speak for it.
+
+        A robot with a wrong motor may soon lie as it never did in training. Then the motor's
+        missing effect tells what is wrong, although the readings are unlikely with any correction.
+        """
+        nats = f" ({self.log_odds:.0f} nats)" if self.log_odds > 0.0 else ""
+        return f"{self.certainty}{nats}"
 
     def describe_change(self, file: str) -> str:
         """Return as text which lines of the wiring file to change, or what else to do.

@@ -77,7 +77,7 @@ class Examinations:
         """Set the pause after the next answer: short after a finding, else twice as long as before.
 
         Args:
-            found: Whether the last answer has a finding that may be announced.
+            found: Whether the last answer has a finding that may be announced soon.
         """
         self._pause_s = PAUSE_S if found else min(2.0 * self._pause_s, LONGEST_PAUSE_S)
 

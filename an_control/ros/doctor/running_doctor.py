@@ -19,6 +19,8 @@ from an_control.wiring import ChannelTable, Readings, Wiring
 
 CLEAR_S = 10.0
 """Time without improbable readings after which a finding is withdrawn."""
+ANNOUNCED_POINTS = 4
+"""Points (see `POINTS`) with which a finding is announced."""
 
 
 class RunningDoctor:
@@ -49,8 +51,8 @@ class RunningDoctor:
         self._corrections = Corrections(logger, controller, correct, corrects)
         self.findings: list[RunningFinding] = []
         """The announced mistakes, the most certain first; those that are corrected come last."""
-        self._candidates: dict[tuple[str, tuple[str, ...]], RunningFinding] = {}
-        """The findings of the last answer that may be announced if the next one has them, too."""
+        self._points: dict[tuple[str, tuple[str, ...]], int] = {}
+        """The points of each finding of the last answer, with those of the answers before it."""
         self._blames_motor = False
         """Whether the answer with the announced mistakes also names a motor's."""
         self._failure_logged = False
@@ -120,7 +122,7 @@ class RunningDoctor:
         What was found with the old ones but not announced is forgotten.
         """
         self._examinations.restart()
-        self._candidates = {}
+        self._points = {}
         if policy.monitor_report is None:
             return None
         actuators = len(self._controller.wiring.command.names)
@@ -246,15 +248,17 @@ class RunningDoctor:
         return not (self.findings or self.process.failure), text, values
 
     def _announce_agreed_findings(self, found: Sequence[RunningFinding]) -> None:
-        """Announce the findings that are both in the newest answer and in the one before.
+        """Announce the findings that successive answers have, up to the newest one.
+
+        Two answers suffice if they are at least very likely, and four if they are only likely.
 
         Args:
             found: The findings of the newest answer.
         """
-        sure = {one.key: one for one in found if one.is_announceable}
-        agreed = [one for key, one in sure.items() if key in self._candidates]
-        self._candidates = sure
-        self._examinations.set_next_pause(found=bool(sure))
+        before = self._points
+        self._points = {one.key: before.get(one.key, 0) + one.points for one in found if one.points}
+        agreed = [one for one in found if self._points.get(one.key, 0) >= ANNOUNCED_POINTS]
+        self._examinations.set_next_pause(found=bool(self._points))
         known = {one.key for one in self.findings if not one.corrected}
         corrected = [one for one in self.findings if one.corrected]
         new = [one for one in agreed if one.key not in known]
@@ -303,7 +307,7 @@ class RunningDoctor:
             left = [one for one in self.findings if one.corrected]
             if len(left) < len(self.findings):
                 self._logger.info("doctor: the readings are probable again")
-            self.findings, self._candidates = left, {}
+            self.findings, self._points = left, {}
 
 
 def _list_rewired_entries(wiring: Wiring, wiring_before: Wiring) -> set[str]:
