@@ -9,7 +9,7 @@ from rclpy.parameter import Parameter
 from rclpy.serialization import deserialize_message, serialize_message
 from stand import Stand
 
-from an_control.record import recorder
+from an_control.record import black_box, notes, recorder
 from an_control.record.layout import COMMAND, GATE_TOPIC, Limits
 from an_control.record.reader import Bag
 from an_control.record.replay import SessionReplay
@@ -90,7 +90,7 @@ def test_the_black_box_forgets_what_is_old_but_not_what_it_amounts_to(
         stand.step(step)
         step += 1
     node._recorder.flush(even_if_few=True)
-    assert sum(len(batch.notes) for batch in node._recorder._box) < 9 * step
+    assert sum(len(batch.notes) for batch in node._recorder._black_box._batches) < 9 * step
     node._set_estop("by service")
     node.trigger_shutdown()
     (box,) = boxes(tmp_path / "boxes")
@@ -110,8 +110,8 @@ def test_a_black_box_that_begins_in_the_middle_of_a_tick_is_replayed_from_the_ne
         time.sleep(0.01)
     stand.step(40)
     node._recorder.flush(even_if_few=True)
-    box = node._recorder._box
-    kinds = recorder._NUMBERS, recorder._STATE
+    box = node._recorder._black_box._batches
+    kinds = notes.NUMBERS, notes.STATE
     for number, batch in enumerate(box):
         begin = [n for n, one in enumerate(batch.notes) if one[0] in kinds and one[1] == topic]
         if begin:
@@ -130,11 +130,11 @@ def test_a_black_box_that_begins_in_the_middle_of_a_tick_is_replayed_from_the_ne
 def test_the_black_box_stays_within_its_bounds(
     stand: Stand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder, "MAX_BOX_BYTES", 20_000)
+    monkeypatch.setattr(black_box, "MAX_BYTES", 20_000)
     node = stand.start(black_box=str(tmp_path / "boxes"))
     for step in range(40):
         stand.step(step)
-        assert node._recorder._box_bytes <= 20_000
+        assert node._recorder._black_box._bytes <= 20_000
 
 
 def test_the_black_box_forgets_in_simulated_time_too(stand: Stand, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_the_black_box_forgets_in_simulated_time_too(stand: Stand, tmp_path: Pat
     for tick in range(100):  # ten seconds after the simulator's start
         simulated.record_tick(tick * 100_000_000, None, sends_command=False)
         simulated.flush(even_if_few=True)
-    assert len(simulated._box) == 11
+    assert len(simulated._black_box._batches) == 11
     simulated.close()
 
 
@@ -156,7 +156,7 @@ def test_only_the_newest_black_boxes_stay(tmp_path: Path) -> None:
         one.mkdir()
         os.utime(one, (number, number))
     (tmp_path / "mine").mkdir()
-    recorder._delete_oldest_black_boxes(tmp_path)
+    black_box._delete_oldest_black_boxes(tmp_path)
     left = sorted(one.name for one in tmp_path.iterdir())
     assert left == [f"black_box_policy_{number:02}" for number in range(5, 14)] + ["mine"]
 

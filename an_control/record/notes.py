@@ -1,0 +1,217 @@
+"""Notes of what a policy node does, and the messages of a recording that are made of them.
+
+A note is a tuple: the kind of what is recorded, its content, and last the time in ns of the node's
+clock (None: unknown). Notes are plain tuples, which are not a burden for the garbage collector.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from an_control.record.flat_messages import FlatMessage, Flattener
+from an_control.record.layout import (
+    ATTACHMENT,
+    EVENTS,
+    GATE_NUMBERS,
+    GATE_TOPIC,
+    STORE,
+    STORED_NUMBERS,
+    TICK_NUMBERS,
+    TICK_TOPIC,
+    TYPES,
+    BagEntry,
+    FileHead,
+    encode_event,
+    encode_joint_state,
+)
+from an_control.system.files import read_regular_file
+
+MAX_MODEL_BYTES = 64 * 2**20
+"""Maximum size of a model file that becomes part of a recording; a larger one is only named."""
+MAX_MODELS = 3
+"""Maximum number of model files whose content is kept in memory."""
+
+Note = tuple[Any, ...]
+MESSAGE, FLAT, NUMBERS, STATE, EVENT, MODEL = range(6)
+"""Kinds of notes: a ROS message (topic, type, message, number of the source, time of arrival); the
+same with a `FlatMessage` or bytes instead of the message; numbers (name of the topic, numbers);
+values by name (name of the topic, names, array); a change of state (kind, values by name); a model
+file (name of the attachment, content)."""
+_NUMBERS_OF = {TICK_TOPIC: TICK_NUMBERS, GATE_TOPIC: GATE_NUMBERS, STORE: STORED_NUMBERS}
+
+
+class NoteEncoder:
+    """Makes a recording's messages of notes, and notes without ROS messages for the black box.
+
+    Args:
+        node: Full name of the node.
+        serialize: Function that returns the bytes of a ROS message.
+        offset_ns: Number of ns to add to the node's clock for the time of day.
+    """
+
+    def __init__(self, node: str, serialize: Callable[[Any], bytes], offset_ns: int) -> None:
+        self.offset_ns = offset_ns
+        self._serialize = serialize
+        self._topics = {name: f"{node}/{name}" for name in TYPES}
+        self._flatteners: dict[str, Callable[[Any], FlatMessage | bytes]] = {}
+        """By message type, the function that makes content or bytes of a message."""
+        self._restorers: dict[str, Callable[[FlatMessage], Any]] = {}
+        """By message type, the function that makes a message of its content."""
+
+    def flatten_message_note(self, note: Note) -> tuple[Note, int]:
+        """Return a note of kind `FLAT` for one of kind `MESSAGE`, and its approximate bytes.
+
+        A message is replaced by a `FlatMessage` (a tuple of plain values), or by its bytes if its
+        type has fields that a `FlatMessage` cannot hold.
+
+        Args:
+            note: The note with the message.
+        """
+        _, topic, type_, message, *rest = note
+        flattener = self._flatteners.get(type_)
+        if flattener is None:
+            flattener = self._make_flattener_for_type(type_, type(message))
+        flat = flattener(message)
+        return (FLAT, topic, type_, flat, *rest), len(flat) if isinstance(flat, bytes) else flat[-1]
+
+    def _make_flattener_for_type(
+        self, type_: str, cls: Any
+    ) -> Callable[[Any], FlatMessage | bytes]:
+        """Return the function that flattens messages of a type, and keep it for the next ones."""
+        found: Callable[[Any], FlatMessage | bytes] = self._serialize
+        with suppress(ValueError, AttributeError):
+            flattener = Flattener(cls)
+            self._restorers[type_] = flattener.restore
+            found = flattener.flatten
+        self._flatteners[type_] = found
+        return found
+
+    def make_bag_entry(self, note: Note) -> BagEntry:
+        """Convert a note to the message, or the attached file, that is written for it."""
+        kind, offset_ns, now_ns = note[0], self.offset_ns, note[-1]
+        if kind in (MESSAGE, FLAT):
+            _, topic, type_, message, place, arrival_ns, now_ns = note
+            if isinstance(message, tuple):
+                message = self._restorers[type_](message)
+            data = message if isinstance(message, bytes) else self._serialize(message)
+            return BagEntry(topic, type_, now_ns + offset_ns, arrival_ns + offset_ns, place, data)
+        log_ns = time.time_ns() if now_ns is None else now_ns + offset_ns
+        if kind == MODEL:
+            return BagEntry(note[1], ATTACHMENT, log_ns, log_ns, 0, note[2])
+        if kind == NUMBERS:
+            name = note[1]
+            data = _NUMBERS_OF[name].encode_numbers(*note[2])
+        elif kind == STATE:
+            _, name, names, values, _ = note
+            data = encode_joint_state(log_ns, names, values)
+        else:
+            name, data = EVENTS, encode_event(note[1], note[2])
+        return BagEntry(self._topics[name], TYPES[name], log_ns, log_ns, 0, data)
+
+    def make_event_entry(self, values: dict[str, Any], now_ns: int) -> BagEntry:
+        """Return the message of a change of state.
+
+        Args:
+            values: The values that describe the change, with its kind under "event".
+            now_ns: Time of day in ns.
+        """
+        data = encode_event(values["event"], values)
+        return BagEntry(self._topics[EVENTS], TYPES[EVENTS], now_ns, now_ns, 1, data)
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """Model file that a recording refers to.
+
+    Attributes:
+        path: Path of the file.
+        sha256: Hash of its content, in hexadecimal digits.
+        content: Content to be recorded; None if it is too large to be recorded.
+    """
+
+    path: str
+    sha256: str
+    content: bytes | None
+
+    def get_path_and_hash(self) -> dict[str, Any]:
+        """Return the file's "path" and "sha256" as a dict, for an event of the recording."""
+        return {"path": self.path, "sha256": self.sha256}
+
+
+class SessionState:
+    """What each file of a recording begins with: the events still in force, and the model files.
+
+    The files of one recording can then be replayed one by one.
+    """
+
+    def __init__(self) -> None:
+        self._models: dict[str, ModelFile] = {}
+        self._events: dict[str, dict[str, Any]] = {}
+        """Events by kind that are still in force, without those that the black box holds."""
+
+    def read_model_file(self, path: str) -> ModelFile:
+        """Read a model file that the node uses or will use, and keep its content for the recording.
+
+        Call it from any thread, but not during a tick, because it reads from the disk.
+
+        Args:
+            path: Path of the model file.
+        """
+        content = read_regular_file(path)
+        digest = hashlib.sha256(content).hexdigest()
+        kept = content if len(content) <= MAX_MODEL_BYTES else None
+        found = ModelFile(path, digest, kept)
+        self._models.pop(path, None)
+        self._models[path] = found
+        while len(self._models) > MAX_MODELS:
+            del self._models[next(iter(self._models))]
+        return found
+
+    def get_model_file(self, path: str) -> ModelFile | None:
+        """Return the model file that was read from a path; None if it is not kept any more."""
+        return self._models.get(path)
+
+    def update_events_in_force(self, note: Note) -> None:
+        """Update which events are repeated at the start of each new file, after one more event.
+
+        They are the events whose effect still holds. A later event of a kind replaces an earlier
+        one of this kind, and "deactivate" ends the effect of "activate".
+
+        Args:
+            note: The note of the new event.
+        """
+        _, kind, values, _ = note
+        event = {"event": kind, **values}
+        state = self._events
+        if kind == "wiring":
+            state.pop("rewire", None)
+            state.pop("correct", None)
+        elif kind in ("rewire", "correct"):
+            before = state.pop(kind, {}).get("values", {})
+            event = {**event, "values": {**before, **event["values"]}}
+        elif kind == "deactivate":
+            state.pop("activate", None)
+            return
+        elif kind not in ("session", "activate", "shadow", "estop", "model"):
+            return
+        state.pop(kind, None)
+        state[kind] = event
+
+    def make_file_head(self, encoder: NoteEncoder) -> FileHead:
+        """Return the content to write at the start of a new file.
+
+        It holds the events that are still in force, such as an e-stop, and the model files.
+        """
+        now_ns = time.time_ns()
+        events = list(self._events.values())
+        models = {
+            f"model:{one.sha256}": one.content
+            for one in list(self._models.values())
+            if one.content is not None
+        }
+        return FileHead(tuple(encoder.make_event_entry(one, now_ns) for one in events), models)
