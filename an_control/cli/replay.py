@@ -20,7 +20,8 @@ from an_control.view.process import PACKAGES
 
 if TYPE_CHECKING:
     from an_control.record.comparison import Comparison
-    from an_control.record.replay import ReplaySummary, SessionReplay
+    from an_control.record.replay import SessionReplay
+    from an_control.record.replayed_session import ReplaySummary
     from an_control.view.server import PageServer
 
 WIDE = 120

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from an_control.record.layout import CommandKind
-from an_control.record.replay import ReplayedCommand
+from an_control.record.replayed_session import ReplayedCommand
 
 BINS = 1000
 """Minimum number of points of time in a plot of a long recording; the maximum is twice as many."""

@@ -10,23 +10,14 @@ that a command that differs does not make later ones differ.
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
-
-from an_control.control.bring_up import BringUpError
-from an_control.control.command_safety import EStop, LastCommand
 from an_control.control.controller import Controller
-from an_control.load import EngineName, make_policy, warm_up_policy
-from an_control.policy import Monitor, read_model
 from an_control.policy.model_file import ModelError
 from an_control.record.layout import (
     ATTACHMENT,
@@ -35,7 +26,6 @@ from an_control.record.layout import (
     FORMAT,
     GATE_NUMBERS,
     GATE_TOPIC,
-    NONE,
     STORE,
     STORED_NUMBERS,
     TICK_NUMBERS,
@@ -43,107 +33,20 @@ from an_control.record.layout import (
     TYPES,
     BagEntry,
     BagError,
-    CommandKind,
     decode_event,
-    decode_joint_state,
 )
 from an_control.record.reader import Bag
-from an_control.wiring import Readings, Wiring, WiringError, load_wiring
-from an_control.wiring.messages import import_message_class, make_stamp_reader
+from an_control.record.replayed_session import (
+    Deserialize,
+    ReplayedCommand,
+    ReplayedSession,
+    ReplayFiles,
+    ReplaySummary,
+)
+from an_control.wiring import WiringError
 
-Deserialize = Callable[[bytes, Any], Any]
-"""Function that makes a ROS message from its bytes and its class."""
 OnEvent = Callable[[dict[str, Any], int, bool], object]
 """Function that gets the values of a change of state, its time in ns, and if it is repeated."""
-KEPT_COMMANDS = 8
-"""Number of newest commands that are kept, as any of them may be a tick's previous command."""
-MAX_MODELS = 8
-
-
-@dataclass(frozen=True)
-class ReplayedCommand:
-    """Command of the policy or of a safety function, as recorded and as computed again.
-
-    Attributes:
-        tick: Number of the last tick (control step) before the command.
-        now_ns: Time of day at which the command was sent, in ns.
-        kind: Why the command was sent.
-        recorded: Recorded values (A,), in physical units.
-        replayed: Values computed again (A,); NaN if they could not be computed.
-        readings: Readings of the last tick, computed again; None if the tick failed.
-    """
-
-    tick: int
-    now_ns: int
-    kind: CommandKind
-    recorded: np.ndarray
-    replayed: np.ndarray
-    readings: Readings | None
-
-    @property
-    def is_equal_to_recorded_command(self) -> bool:
-        """Whether the replayed command equals the recorded one to the last bit."""
-        return self.recorded.tobytes() == self.replayed.tobytes()
-
-
-@dataclass
-class ReplaySummary:
-    """Result of a replay.
-
-    Attributes:
-        actuators: Names of the actuators (A).
-        ticks: Number of ticks (control steps).
-        commands: Number of commands.
-        different: Number of commands that differ from the recorded ones.
-        first: First command that differs; None if all are equal.
-        largest: Largest difference of each actuator's command from the recorded one (A,).
-        begin_ns: Time of day at which the recording starts, in ns.
-        end_ns: Time of day at which the recording ends, in ns.
-        events: Number of changes of state, by kind.
-        notes: Remarks on the recording and on parts that could not be replayed.
-    """
-
-    actuators: tuple[str, ...] = ()
-    ticks: int = 0
-    commands: int = 0
-    different: int = 0
-    first: ReplayedCommand | None = None
-    largest: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    begin_ns: int = 0
-    end_ns: int = 0
-    events: Counter[str] = field(default_factory=Counter)
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def recorded_duration_s(self) -> float:
-        """Duration of the recording in seconds."""
-        return (self.end_ns - self.begin_ns) / 1e9
-
-
-class _ReplayedLastCommand(LastCommand):
-    """Holder of the newest sent command, which a replay sets to the recorded one."""
-
-    @property
-    def values_time_and_number(self) -> tuple[np.ndarray, int, int] | None:
-        """Newest command (A,), the time in ns at which it was sent, and its number, or None."""
-        return self._known
-
-    @values_time_and_number.setter
-    def values_time_and_number(self, known: tuple[np.ndarray, int, int] | None) -> None:
-        self._known = known
-
-
-@dataclass
-class _ReplayedTick:
-    """Newest replayed tick, to which the commands that follow in the recording belong.
-
-    Attributes:
-        number: Number of the tick.
-        readings: Readings of the tick; None if it failed.
-    """
-
-    number: int
-    readings: Readings | None
 
 
 def _ignore_event(event: dict[str, Any], log_ns: int, repeated: bool) -> None:
@@ -162,7 +65,6 @@ class SessionReplay:
 
     Attributes:
         summary: Result so far.
-        controller: The node's controller; None before the recording's start was read.
         on_event: Function that is called for each recorded change of state. It gets the values of
             the change, the time of day in ns at which it was recorded, and whether it only repeats
             an earlier one at the start of a file.
@@ -177,15 +79,15 @@ class SessionReplay:
         wiring: Path | None = None,
     ) -> None:
         self._bag, self._deserialize = bag, deserialize
-        self._other_model, self._other_wiring = model, wiring
         self._stack = ExitStack()
-        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
+        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
+        self._files = ReplayFiles(bag.path, folder, model, wiring)
+        self._session: ReplayedSession | None = None
         self.summary = ReplaySummary()
-        self.controller: Controller | None = None
         self.on_event: OnEvent = _ignore_event
-        self._files: dict[str, Path] = {}
         self._node = ""
-        self._clear_session()
+        self._names: dict[str, str] = {}
+        """Name of each topic without the node's name; see `_get_topic_name_without_node`."""
 
     def __enter__(self) -> SessionReplay:
         return self
@@ -198,21 +100,10 @@ class SessionReplay:
     ) -> None:
         self._stack.close()
 
-    def _clear_session(self) -> None:
-        """Discard the state of the present session (one run of the node), before the next one."""
-        self.controller = None
-        self._session: dict[str, Any] | None = None
-        self._wiring: Wiring | None = None
-        self._estop = EStop()
-        self._head_only = False
-        self._newest: dict[str, tuple[int, Any, int | None, int]] = {}
-        self._count = 0
-        self._tick: _ReplayedTick | None = None
-        self._gate: tuple[int, ...] | None = None
-        self._commands: dict[int, tuple[np.ndarray, int, int]] = {}
-        self._number = 0
-        self._readers: dict[str, tuple[Any, Callable[[Any], int | None]]] = {}
-        self._swaps: list[dict[str, Any]] = []
+    @property
+    def controller(self) -> Controller | None:
+        """The node's controller; None before the recording's start was read."""
+        return None if self._session is None else self._session.controller
 
     def replay_commands(self) -> Iterator[ReplayedCommand]:
         """Replay the recording, and yield each command as recorded and as computed again.
@@ -224,7 +115,6 @@ class SessionReplay:
             WiringError: The recorded or given wiring cannot be used.
             ModelError: The recorded or given model cannot be used.
         """
-        self._own: dict[str, str] = {}
         for entry in self._bag.iterate_entries():
             try:
                 command = self._replay_entry(entry)
@@ -250,28 +140,30 @@ class SessionReplay:
             The recorded and the computed command if the entry is a command of this node, else None.
         """
         if entry.type == ATTACHMENT:
-            self._save_model_file(entry)
+            self._files.save_model_file(entry)
             return None
-        name = self._own.get(entry.topic)
+        name = self._names.get(entry.topic)
         if name is None:
-            name = self._own[entry.topic] = self._get_topic_name_without_node(entry)
+            name = self._names[entry.topic] = self._get_topic_name_without_node(entry)
         if name == EVENTS:
             event, repeated = decode_event(entry.data), entry.sequence == 1
             self._replay_event(event, repeated=repeated)
             self.on_event(event, entry.log_ns, repeated)
-        elif self.controller is None:
             return None
-        elif name == "message":
-            self._replay_received_message(entry)
+        session = self._session
+        if session is None or session.controller is None:
+            return None
+        if name == "message":
+            session.receive_message(entry)
         elif name == TICK_TOPIC:
-            self._extend_recorded_period(entry.log_ns)
-            self._repeat_tick(TICK_NUMBERS.decode_numbers(entry.data))
+            self.summary.extend_period(entry.log_ns)
+            session.repeat_tick(TICK_NUMBERS.decode_numbers(entry.data))
         elif name == STORE:
-            self._pass_message_to_further_source(STORED_NUMBERS.decode_numbers(entry.data))
+            session.pass_message_to_further_source(STORED_NUMBERS.decode_numbers(entry.data))
         elif name == GATE_TOPIC:
-            self._gate = GATE_NUMBERS.decode_numbers(entry.data)
+            session.store_gate_numbers(GATE_NUMBERS.decode_numbers(entry.data))
         elif name == COMMAND:
-            return self._replay_recorded_command(entry)
+            return session.replay_command(entry)
         return None
 
     def _get_topic_name_without_node(self, entry: BagEntry) -> str:
@@ -295,36 +187,8 @@ class SessionReplay:
 
     def get_newest_messages(self) -> dict[str, Any]:
         """Return the newest message of each topic that has been replayed so far, by topic."""
-        return {topic: held[1] for topic, held in self._newest.items()}
-
-    def _save_model_file(self, entry: BagEntry) -> None:
-        """Write an attached model file into the temporary folder, if its hash is right."""
-        kind, _, digest = entry.topic.partition(":")
-        if kind != "model" or digest in self._files or len(self._files) >= MAX_MODELS:
-            return
-        if hashlib.sha256(entry.data).hexdigest() == digest:
-            path = self._folder / f"{digest}.safetensors"
-            path.write_bytes(entry.data)
-            self._files[digest] = path
-
-    def _extend_recorded_period(self, log_ns: int) -> None:
-        """Extend the period in `summary`, from `begin_ns` to `end_ns`, to the time of an entry.
-
-        The first call also sets the beginning of the period.
-
-        Args:
-            log_ns: The time, in ns since 1970, at which an entry was recorded.
-        """
-        summary = self.summary
-        summary.begin_ns = summary.begin_ns or log_ns
-        summary.end_ns = max(summary.end_ns, log_ns)
-
-    def _add_note(self, text: str) -> None:
-        """Add a remark to the summary, unless it is there already or there are 50 remarks."""
-        if text not in self.summary.notes and len(self.summary.notes) < 50:
-            self.summary.notes.append(text)
-
-    # Changes of state
+        newest = {} if self._session is None else self._session.messages.newest
+        return {topic: received.message for topic, received in newest.items()}
 
     def _replay_event(self, event: dict[str, Any], *, repeated: bool) -> None:
         """Count a recorded change of state and apply it to the controller.
@@ -336,18 +200,18 @@ class SessionReplay:
             repeated: Whether the message only repeats an earlier change.
         """
         kind = event["event"]
-        if repeated and self._session is not None and not self._head_only:
+        if repeated and self._session is not None and not self._session.head_only:
             return  # repeated at the beginning of a further file
         if kind == "session":
-            self._start_session(event, repeated=repeated)
-        elif self._session is None:
+            self._session = self._start_session(event, repeated=repeated)
+        if self._session is None:
             return
         if not repeated:
             self.summary.events[kind] += 1
-        self._apply_event(kind, event)
+        self._session.apply_event(kind, event)
 
-    def _start_session(self, event: dict[str, Any], *, repeated: bool) -> None:
-        """Start a new session (one run of the node).
+    def _start_session(self, event: dict[str, Any], *, repeated: bool) -> ReplayedSession:
+        """Return a new session (one run of the node).
 
         Args:
             event: Values of the event "session".
@@ -363,401 +227,7 @@ class SessionReplay:
                 " can be replayed"
             )
         if self.summary.ticks:
-            self._add_note("several sessions, one after the other")
-        self._clear_session()
-        self._session, self._head_only = event, repeated
-
-    def _apply_event(self, kind: str, event: dict[str, Any]) -> None:
-        """Apply a recorded change of the node's state to the controller.
-
-        Args:
-            kind: Kind of the change, such as "rewire" or "estop".
-            event: Values of the change, by name.
-        """
-        if kind == "wiring":
-            self._apply_wiring_event(event)
-        elif kind == "rewire":
-            self._apply_rewiring(event["values"])
-        elif kind == "correct":
-            self._apply_correction(event["values"])
-        elif kind == "model":
-            self._swaps.append(event)
-        elif kind == "failed":
-            self._repeat_failed_tick(event)
-        elif kind == "session" and event["estop"]:
-            self._estop.latch(str(event["estop"]))
-        elif kind == "estop":
-            if event["reason"]:
-                self._estop.latch(str(event["reason"]))
-            else:
-                self._estop.reset()
-        elif self.controller is None:
-            return
-        elif kind == "activate":
-            self.controller.start(bring_up=bool(event["bring_up"]))
-        elif kind == "shadow" and event["active"] and not event["on"]:
-            self.controller.start(bring_up=False)
-        elif kind == "reset":
-            self.controller.reset()
-            if event["lockstep"]:
-                self._last.values_time_and_number = None
-                self.controller.gate.restart_from_safe_command()
-
-    def _apply_wiring_event(self, event: dict[str, Any]) -> None:
-        """Load the recorded wiring file. Make the controller if the session has none yet.
-
-        Args:
-            event: Values of the event "wiring", with the content of the file as "text".
-        """
-        path = self._folder / "wiring.yaml"
-        path.write_text(event["text"], encoding="utf-8")
-        self._wiring = load_wiring(path)
-        if self.controller is None:
-            self._make_controller(self._other_wiring or path)
-
-    def _make_controller(self, wiring: Path) -> None:
-        """Make the controller with the recorded settings.
-
-        Args:
-            wiring: Path of the wiring file.
-        """
-        assert self._session is not None
-        settings, engine = self._session["settings"], self._session["engine"]
-        if engine not in ("numpy", "numba"):
-            engine = None
-        self._engine = cast(EngineName | None, engine)
-        self._monitor = cast(
-            Monitor | None, None if settings["monitor"] == "model" else settings["monitor"]
+            self.summary.add_note("several sessions, one after the other")
+        return ReplayedSession(
+            event, self._files, self._deserialize, self.summary, head_only=repeated
         )
-        self._recovery = None if settings["recovery"] < 0.0 else float(settings["recovery"])
-        self.controller = Controller(
-            str(wiring),
-            str(self._other_model or self._find_recorded_model_file(self._session["model"])),
-            self._engine,
-            monitor=self._monitor,
-            recovery=self._recovery,
-            ramp_s=None if settings["ramp_s"] < 0.0 else float(settings["ramp_s"]),
-            estop=self._estop,
-        )
-        self._last = _ReplayedLastCommand()
-        self.controller.gate.last = self._last
-        self.summary.actuators = tuple(self.controller.wiring.command.names)
-        self.summary.largest = np.zeros(len(self.summary.actuators))
-
-    def _find_recorded_model_file(self, path_and_hash: dict[str, Any]) -> Path:
-        """Return the path of a recorded model file.
-
-        It is the attached file if the recording has it, else the original file if that is
-        unchanged.
-
-        Args:
-            path_and_hash: A dict with the recorded "path" of the model file and its hash, "sha256".
-
-        Raises:
-            BagError: Neither is available.
-        """
-        digest, path = str(path_and_hash["sha256"]), Path(str(path_and_hash["path"]))
-        if digest in self._files:
-            return self._files[digest]
-        if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == digest:
-            return path
-        raise BagError(
-            f"{self._bag.path}: does not hold the model {path}, and here it is not (sha256"
-            f" {digest[:12]}...); give a model with --model"
-        )
-
-    def _apply_rewiring(self, values: dict[str, Any]) -> None:
-        """Change topics, sources or fields of the controller's wiring, as in the recorded node.
-
-        Args:
-            values: New values by key, such as "sources.imu.topic".
-        """
-        assert self.controller is not None and self._wiring is not None
-        self._wiring = self._wiring.with_changes(values)
-        if self._other_wiring is None:
-            self.controller.rewire(self.controller.make_rewired_table(self._wiring))
-        elif self.summary.ticks:
-            self._add_note("rewires are not replayed, as --wiring is given")
-
-    def _apply_correction(self, values: dict[str, Any]) -> None:
-        """Apply the scales and offsets of channels that the node has corrected.
-
-        Args:
-            values: The new scale and offset, by the id of the channel's entry in the wiring.
-        """
-        assert self.controller is not None and self._wiring is not None
-        self._wiring = self._wiring.with_conversions(
-            {id_: (float(scale), float(offset)) for id_, (scale, offset) in values.items()}
-        )
-        if self._other_wiring is None:
-            self.controller.correct(self.controller.make_rewired_table(self._wiring))
-        elif self.summary.ticks:
-            self._add_note("corrections are not replayed, as --wiring is given")
-
-    def _load_new_models(self) -> None:
-        """Load the recorded models to which the node has switched since the previous tick."""
-        assert self.controller is not None
-        for event in self._swaps:
-            if self._other_model is not None:
-                self._add_note("swaps of the model are not replayed, as --model is given")
-                continue
-            path = self._find_recorded_model_file(event)
-            policy = make_policy(
-                read_model(path), self._monitor, engine=self._engine, recovery=self._recovery
-            )
-            warm_up_policy(policy)
-            self.controller.acting.start_policy_swap(str(path), policy)
-        self._swaps.clear()
-
-    def _repeat_failed_tick(self, event: dict[str, Any]) -> None:
-        """Repeat a tick that failed in the node.
-
-        A remark in the summary says whether the tick fails in the replay as well.
-
-        Args:
-            event: Values of the event "failed".
-        """
-        if self.controller is None:
-            return
-        stamp_ns = event["stamp_ns"]
-        try:
-            self.controller.tick(int(event["tick_ns"]), stamp_ns)
-        except Exception as error:
-            self._add_note(f"a tick failed, as recorded: {event['why']} ({error!r})")
-        else:
-            self._add_note(f"a tick that failed does not fail here: {event['why']}")
-
-    # Messages and ticks
-
-    def _replay_received_message(self, entry: BagEntry) -> None:
-        """Deserialise a recorded message, and pass it to the source (subscription) that got it.
-
-        If no source of the node received the message, it is only stored.
-
-        Args:
-            entry: The serialised message.
-
-        Raises:
-            BagError: The message cannot be deserialised.
-        """
-        assert self.controller is not None and self._session is not None
-        self._count += 1
-        reader = self._readers.get(entry.type)
-        if reader is None:
-            try:
-                cls = import_message_class(entry.type)
-            except LookupError as error:
-                raise BagError(f"{self._bag.path}: topic {entry.topic}: {error}") from error
-            reader = self._readers[entry.type] = cls, make_stamp_reader(cls)
-        cls, stamp_of = reader
-        try:
-            message = self._deserialize(entry.data, cls)
-        except Exception as error:
-            raise BagError(
-                f"{self._bag.path}: topic {entry.topic}: no message of type {entry.type}"
-                f" ({' '.join(str(error).split())[:100]})"
-            ) from error
-        arrival_ns = entry.publish_ns - int(self._session["offset_ns"])
-        held = self._count, message, stamp_of(message), arrival_ns
-        self._newest[entry.topic] = held
-        if entry.sequence:
-            self._pass_message_to_source(entry.sequence, held)
-
-    def _pass_message_to_further_source(self, source_and_messages_since: tuple[int, ...]) -> None:
-        """Pass an earlier message to one more source (subscribed topic), which received it as well.
-
-        Args:
-            source_and_messages_since: The two numbers of a message on the topic record/store: the
-                index of the source in the wiring plus one, and the number of messages recorded
-                since the message to pass.
-        """
-        place, back = source_and_messages_since
-        wanted = self._count - back
-        for held in self._newest.values():
-            if held[0] == wanted:
-                self._pass_message_to_source(place, held)
-                return
-        self._add_note("a message that counts for another source came before the recording begins")
-
-    def _pass_message_to_source(
-        self, source_number: int, received: tuple[int, Any, int | None, int]
-    ) -> None:
-        """Pass a recorded message to the source (subscribed topic) that received it in the node.
-
-        If the session is replayed with another wiring, the source of the same name gets the
-        message. If the other wiring has no such source, all its sources that read the same topic
-        get it.
-
-        Args:
-            source_number: Index of the source in the recorded wiring plus one.
-            received: A tuple: index of the message in the recording, the ROS message, its time
-                stamp in ns or None, and its time of arrival in ns.
-
-        Raises:
-            BagError: The recorded wiring has no source with this number, or a source in the other
-                wiring has another message type.
-        """
-        assert self.controller is not None and self._wiring is not None
-        sources = self._wiring.sources
-        if not 0 < source_number <= len(sources):
-            raise BagError(f"{self._bag.path}: names source {source_number}, which is not there")
-        one = sources[source_number - 1]
-        names = [one.name]
-        if self._other_wiring is not None:
-            others = self.controller.wiring.sources
-            names = [other.name for other in others if other.name == one.name] or [
-                other.name for other in others if other.topic == one.topic
-            ]
-            if any(self.controller.wiring.find_source(name).type != one.type for name in names):
-                raise BagError(f"{self._bag.path}: source {one.name} sends {one.type}")
-        for name in names:
-            self.controller.table.store_message(name, *received[1:])
-
-    def _repeat_tick(self, tick_numbers: tuple[int, ...]) -> None:
-        """Repeat a recorded tick up to the policy's action.
-
-        The command of the tick is replayed later, by `_replay_recorded_command`.
-
-        Args:
-            tick_numbers: Numbers of a message on record/tick: the tick's number, its time and so
-                on, in the order of `layout.TICK`.
-        """
-        assert self.controller is not None
-        number, now_ns, stamp, _, previous, stepped, _ = tick_numbers
-        if self._head_only and not self.summary.ticks:
-            self._add_note(
-                "begins in the middle of a session: what policy and monitor knew before is missing"
-            )
-        self.summary.ticks += 1
-        self._number = number
-        self._load_new_models()
-        last, newest = self._last, self._last.values_time_and_number
-        if stepped and previous != (NONE if newest is None else newest[2]):
-            last.values_time_and_number = self._commands.get(previous)
-            if last.values_time_and_number is None and previous != NONE:
-                self._add_note("the command before a tick is not recorded")
-        try:
-            readings = self.controller.tick(now_ns, None if stamp == NONE else stamp)
-        except Exception as error:
-            self._add_note(f"tick {number} fails: {error!r}")
-            readings = None
-        last.values_time_and_number = newest
-        self._tick = _ReplayedTick(number, readings)
-
-    def _replay_recorded_command(self, entry: BagEntry) -> ReplayedCommand | None:
-        """Compute a recorded command again, and return both values.
-
-        The controller then uses the recorded command as the one that was sent last, so that a
-        difference does not spread to later commands.
-
-        Args:
-            entry: Message with the recorded command.
-
-        Returns:
-            The recorded and the computed command; None if another node sent the command, or if a
-            black box begins in the middle of its tick.
-
-        Raises:
-            BagError: The recording is damaged.
-        """
-        assert self.controller is not None
-        numbers, self._gate = self._gate, None
-        names, recorded = decode_joint_state(entry.data)
-        begins_here = self._head_only and not self.summary.ticks
-        if numbers is None and begins_here:
-            return None  # a black box may begin between the two
-        if numbers is None:
-            raise BagError(f"{self._bag.path}: a command without its record/gate")
-        kind_number, decided, sent_ns, _, number = numbers[:5]
-        try:
-            kind = CommandKind(kind_number)
-        except ValueError:
-            raise BagError(f"{self._bag.path}: a command of unknown kind {kind_number}") from None
-        try:
-            replayed = None
-            if not (begins_here and kind == CommandKind.POLICY):  # else its tick is missing
-                replayed = self._recompute_command(kind, None if decided == NONE else decided)
-        except BringUpError as error:
-            self._add_note(str(error))
-            replayed = np.full(len(self.summary.actuators), np.nan)
-        recorded = self._reorder_command_to_wiring(names, recorded)
-        if number != NONE:
-            values = (
-                recorded if self._has_only_float64_fields else self._round_to_field_types(recorded)
-            )
-            self._last.values_time_and_number = self._commands[number] = values, sent_ns, number
-            self._commands.pop(number - KEPT_COMMANDS, None)
-        self._extend_recorded_period(entry.log_ns)
-        if replayed is None:
-            return None
-        if kind == CommandKind.POLICY:
-            self.controller.acting.policy.prepare_next_tick()
-        readings = None if self._tick is None else self._tick.readings
-        command = ReplayedCommand(
-            self._number, entry.log_ns, kind, recorded, np.asarray(replayed), readings
-        )
-        self._update_summary(command)
-        return command
-
-    def _recompute_command(self, kind: CommandKind, decided_ns: int | None) -> np.ndarray | None:
-        """Let the controller compute a recorded command (A,) again, and return it.
-
-        Args:
-            kind: Why the recorded command was sent.
-            decided_ns: Time in ns, of the node's clock, at which the node computed the recorded
-                command; None in lockstep, and if the command is not the policy's.
-
-        Returns:
-            The computed command; None if another node sent the recorded one.
-        """
-        controller = self.controller
-        assert controller is not None
-        if kind == CommandKind.OTHER:
-            return None
-        if kind == CommandKind.POLICY:
-            return controller.compute_command(decided_ns)
-        if kind == CommandKind.STOP:
-            return controller.stop_and_get_safe_command()
-        if kind == CommandKind.WATCHDOG:
-            return controller.gate.safe_command()
-        return controller.gate.reset_to_safe_command()
-
-    @property
-    def _has_only_float64_fields(self) -> bool:
-        """Whether all fields of command messages are float64, so that nothing is rounded."""
-        assert self.controller is not None
-        return all(one.has_only_float64_fields for one in self.controller.messages)
-
-    def _round_to_field_types(self, values: np.ndarray) -> np.ndarray:
-        """Return a command (A,), rounded as it would be in the fields of its messages."""
-        assert self.controller is not None
-        command = self.controller.wiring.command
-        for message, span in zip(self.controller.messages, command.message_slices, strict=True):
-            message.fill(values[span], 0)
-        return np.concatenate([one.read_values(one.message) for one in self.controller.messages])
-
-    def _reorder_command_to_wiring(self, names: tuple[str, ...], values: np.ndarray) -> np.ndarray:
-        """Return a recorded command (A,) in the order of the wiring that is used for the replay.
-
-        An actuator that was not recorded gets NaN.
-
-        Args:
-            names: Names of the n recorded actuators.
-            values: The recorded command (n,) in the order of `names`.
-        """
-        own = self.summary.actuators
-        if names == own:
-            return values.copy()
-        known = dict(zip(names, values.tolist(), strict=True))
-        return np.array([known.get(name, np.nan) for name in own])
-
-    def _update_summary(self, command: ReplayedCommand) -> None:
-        """Add one replayed command to the figures in `summary`."""
-        summary = self.summary
-        summary.commands += 1
-        if command.is_equal_to_recorded_command:
-            return
-        summary.different += 1
-        summary.first = summary.first or command
-        away = np.abs(command.replayed - command.recorded)
-        summary.largest = np.fmax(summary.largest, away)

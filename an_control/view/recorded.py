@@ -23,7 +23,8 @@ from an_control.control.attention_view import (
     select_attention_columns,
     select_key_rows,
 )
-from an_control.record.replay import ReplayedCommand, SessionReplay
+from an_control.record.replay import SessionReplay
+from an_control.record.replayed_session import ReplayedCommand
 from an_control.ros.diagnostics import NO_ATTENTION, make_ok_text_and_values_of_monitor_report
 from an_control.view import schema
 from an_control.view.clients import PICTURE, BrowserClient, BrowserClients

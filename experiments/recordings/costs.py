@@ -14,7 +14,6 @@ import json
 import statistics
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -291,17 +290,18 @@ def measure_black_box_memory(seconds: float) -> dict[str, Any]:
         node = MeasuredNode("black box", Path(folder))
         collect_messages_of_walk(node, 200)
         recorder = node.node._recorder
-        assert recorder is not None
+        assert recorder is not None and recorder._black_box is not None
+        box = recorder._black_box
         recorder.flush(even_if_few=True)
-        recorder._options = replace(recorder._options, black_box_s=1e6)  # ticks are faster here
-        recorder._box.clear()
-        recorder._box_bytes = 0
+        box._seconds = 1e6  # ticks are faster here
+        box._batches.clear()
+        box._bytes = 0
         tracemalloc.start()
         collect_messages_of_walk(node, ticks)
         recorder.flush(even_if_few=True)
-        counted, before = recorder._box_bytes, tracemalloc.get_traced_memory()[0]
-        messages = sum(len(batch.notes) for batch in recorder._box)
-        recorder._box.clear()
+        counted, before = box._bytes, tracemalloc.get_traced_memory()[0]
+        messages = sum(len(batch.notes) for batch in box._batches)
+        box._batches.clear()
         gc.collect()
         taken = before - tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()

@@ -19,7 +19,8 @@ from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
 from an_control.record.layout import CommandKind
 from an_control.record.reader import Bag
-from an_control.record.replay import ReplayedCommand, ReplaySummary, SessionReplay
+from an_control.record.replay import SessionReplay
+from an_control.record.replayed_session import ReplayedCommand, ReplaySummary
 from an_control.ros.outputs import set_stamp
 
 
