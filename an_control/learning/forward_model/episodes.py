@@ -250,8 +250,8 @@ class MissingChannelsDriver:
     Args:
         model: The policy, with its monitor's networks.
         missing: Range of the share (0..1) of the channels that are missing.
-        noise: Twice the largest standard deviation of the noise on the actions. Half of the
-            episodes have no noise; each other episode has a random standard deviation.
+        noise: Largest standard deviation of the noise on the actions. Half of the episodes have no
+            noise; each other episode has a random standard deviation.
         rng: Source of all random numbers.
     """
 
@@ -269,7 +269,7 @@ class MissingChannelsDriver:
             period_kinds: Not used; it is here because `Explorer.start_episode` takes this argument.
         """
         self._policy.reset()
-        self._sd = 0.5 * self._noise * self._rng.choice([0.0, self._rng.random()])
+        self._sd = self._noise * self._rng.choice([0.0, self._rng.random()])
         self._draw_missing_channels()
 
     def _draw_missing_channels(self) -> None:

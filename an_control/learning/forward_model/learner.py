@@ -238,11 +238,10 @@ class ForwardModelLearner:
             torch.manual_seed(self.seed)
         elif self._stage > 1:
             if self._stage == 3:
-                how = self.settings.missing, self.settings.noise
-                steps = max(1, self.settings.steps // 2)
-                self._record_and_add_episodes(
-                    1, MissingChannelsDriver(self._known, *how, self._rng), steps
+                driver = MissingChannelsDriver(
+                    self._known, self.settings.missing, 0.5 * self.settings.noise, self._rng
                 )
+                self._record_and_add_episodes(1, driver, max(1, self.settings.steps // 2))
             torch.manual_seed(self.seed)
         return self._make_training_of_current_stage()
 
