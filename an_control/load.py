@@ -239,7 +239,9 @@ def explain_disabled_monitor(model: Model, requested: Monitor | None) -> str:
         requested: The monitor setting that the user chose; None if they chose none.
     """
     return (
-        "" if requested is not None or model.forward is None else model.forward.monitor_off_reason
+        ""
+        if requested is not None or model.forward is None
+        else model.forward.monitor_default_off_reason
     )
 
 

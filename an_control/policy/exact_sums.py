@@ -63,10 +63,10 @@ def round_weights_for_exact_products(weights: np.ndarray) -> tuple[np.ndarray, n
 
 
 def compute_sum_rounding_number(channel_count: int, largest_term: float) -> np.float64:
-    """Return the rounding number r with which a sum over channels becomes exact.
+    """Return the number r that rounds the terms of a sum over channels, so that it becomes exact.
 
-    The sum is exact if ``(x + r) - r`` is added in place of each term x; see
-    `compute_rounding_number`.
+    The sum of the rounded terms ``(x + r) - r`` has no rounding error, so it does not depend on the
+    order of the channels; see `compute_rounding_number`.
 
     Args:
         channel_count: The number of terms, one for each channel.

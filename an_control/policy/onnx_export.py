@@ -125,7 +125,7 @@ class Graph:
         return self("Cast", value, to={F32: types.FLOAT, F64: types.DOUBLE}[kind])
 
     def add_input(self, name: str, shape: Sequence[int]) -> str:
-        """Add a float32 input to the graph, and return its name as a float64 value.
+        """Add a float32 input to the graph, and return the name of its conversion to float64.
 
         Args:
             name: The name of the input.

@@ -322,8 +322,8 @@ class AttentionSizes:
     Attributes:
         products: Whether the neuron also gets the products of its inputs and the previous action.
         attention: The paper's ``tanh``; a ``softmax`` over the queries for each channel, whose last
-            query stands for "none of them"; or ``pma``, in which each query attends to the neurons'
-            outputs and nothing is multiplied by readings.
+            query stands for "none of them"; or ``pma`` (pooling by multihead attention), in which
+            the queries attend to the neurons' outputs instead of weighting the readings.
         encoder: The way in which the neurons' outputs attend to each other before the attention:
             each to all (``sab``), by way of `inducing` points (``isab``), or not at all (``none``).
         inducing: The number of inducing points.
@@ -332,15 +332,14 @@ class AttentionSizes:
             only for softmax attention.
         outlier_weighting: Whether the head gives a reading less weight the farther it is from the
             expected one.
-        prediction_attention: Whether the attention also considers which query expected a channel's
-            reading.
+        prediction_attention: Whether the attention also considers how near a channel's reading is
+            to the one that the memory expects of each query's channel.
         reset_on_jump: Whether all neurons are reset if most readings change abruptly.
         recurrence: The recurrent layers between the message and the head.
         normalise: The nominal number of channels, by which sums are scaled so that additional
             channels do not make the message larger; 0: sums are not scaled. With tanh attention,
-            the sums are multiplied by the nominal number of channels over the present number, which
-            changes no bit while the two numbers are equal. With softmax attention, a query's sum is
-            divided by the query's total attention if that is over 1.
+            the sums are multiplied by the nominal number over the present one. With softmax
+            attention, a query's sum is divided by the query's total attention if that is over 1.
     """
 
     actions: int
@@ -637,8 +636,8 @@ class VisionSizes(ABC):
 class TopPatchesSizes(VisionSizes):
     """The sizes of the CarRacing policy, whose head looks at the positions of important patches.
 
-    A self-attention of width `self_attention` chooses the `top` rows of the attention message; an
-    LSTM of `hidden` units gets their positions in the image.
+    A self-attention of width `self_attention` scores the rows of the attention message, one for
+    each patch. An LSTM of `hidden` units gets the positions in the image of the best `top` patches.
     """
 
     self_attention: int
@@ -963,10 +962,10 @@ class ForwardSizes:
 
         It is "off" for a monitor that failed its validation, else the value of `monitor`.
         """
-        return "off" if self.monitor_off_reason else self.monitor
+        return "off" if self.monitor_default_off_reason else self.monitor
 
     @property
-    def monitor_off_reason(self) -> str:
+    def monitor_default_off_reason(self) -> str:
         """The reason why a monitor is off by default, and the remedy; "" if it is on by default.
 
         A monitor that failed its validation is off.

@@ -100,8 +100,8 @@ class EnvironmentOutput(io.TextIOBase):
 
         Args:
             text: The text.
-            lines: The number of lines in the whole text, of which `text` may be only the beginning;
-                None: count the lines of `text`.
+            lines: The number of lines of the whole text, if the caller has cut off its end; None:
+                count the lines of `text`.
         """
         self.lines += text.count("\n") if lines is None else lines
         if not self.first:

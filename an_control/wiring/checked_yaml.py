@@ -79,7 +79,10 @@ class MissingItem(Description):
 
 
 class Problem(Description):
-    """Complete text of a problem, which a `WiringError` prints without adding what is allowed."""
+    """Text of a problem that a `WiringError` prints as it is.
+
+    To any other `Description` the error adds what is allowed.
+    """
 
     __slots__ = ()
 

@@ -121,7 +121,7 @@ class MessageConfig:
 
 
 class Actuator(Protocol):
-    """Interface of those settings of an actuator that a command message needs to be filled."""
+    """Interface of the settings of an actuator with which a command message is filled."""
 
     @property
     def name(self) -> str:

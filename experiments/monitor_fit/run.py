@@ -320,7 +320,9 @@ def find_or_train_monitor(name: str, folder: Path, length: str) -> Path:
 def list_table_cells(
     names: list[str], lengths: list[str], robots: list[str]
 ) -> Iterator[tuple[str, ...]]:
-    """Yield the policy, length of training, robot and monitor mode of every cell of the table.
+    """Yield the policy, length of training, robot or disturbance, and monitor mode of every cell.
+
+    A robot has a cell without a monitor, too.
 
     Args:
         names: The names of policies, in `SUBJECTS`.

@@ -213,11 +213,15 @@ TROUBLES = (
 
 
 def replay_troubled_recording(bag: Path, result: Path) -> dict[str, Any]:
-    """Replay a recording in a new process; return by name how many commands differ, and more.
+    """Replay a recording in a new process, and return the result.
 
     Args:
         bag: The folder of the recording.
         result: The JSON file to which the replay writes its result.
+
+    Returns:
+        Values by name: the number of commands that differ from the recorded ones ("different"), and
+        the other keys of the dict at the end of this function.
     """
     command = [sys.executable, "-m", "an_control", "replay", str(bag), "--json", str(result)]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

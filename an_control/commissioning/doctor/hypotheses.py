@@ -173,12 +173,12 @@ class CandidateWiring:
         return replace(self, gain=gain)
 
     def with_permuted_motors(self, motors: Sequence[int], others: Sequence[int]) -> CandidateWiring:
-        """Return a copy in which motors follow elements of the action that others followed before.
+        """Return a copy in which each motor follows the element of the action of another motor.
 
         Args:
             motors: Indices of the motors.
-            others: For each of them, the index of the motor whose element of the action it follows
-                in the copy.
+            others: For each of them, the index of the motor whose element of the action, in this
+                wiring, it follows in the copy.
         """
         moved = self.motors.copy()
         moved[list(motors)] = self.motors[list(others)]

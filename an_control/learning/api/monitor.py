@@ -192,7 +192,7 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
     write_model(path, model)
     assert model.forward is not None and model.forward.validation is not None
     updates = model.trained.get("forward", {}).get("updates", 0)
-    why_off = model.forward.monitor_off_reason
+    why_off = model.forward.monitor_default_off_reason
     return MonitorResult(written, model.forward.validation, why_off, metrics, updates)
 
 

@@ -166,12 +166,12 @@ class Collection:
         """Return how many episodes a round after the first one records, and how to disturb them.
 
         Args:
-            progress: Finished share (0..1) of the rounds after the first one. The further the run,
+            progress: Finished share (0..1) of the rounds after the first one. The later in the run,
                 the smaller the share of the time in which the teacher drives.
 
         Returns:
-            Pairs of a number of episodes and the settings of these episodes, in the order mixed,
-            rewired, on-policy, starts.
+            Pairs of a number of episodes and the settings of these episodes, for the attributes
+            `mixed`, `rewired`, `on_policy` and `starts`, in this order.
         """
         teaching = self.teacher_share * 0.1**progress
         how = RolloutSettings(reshuffle=self.reshuffle, disturb=self.disturb, faulty=True)

@@ -414,9 +414,9 @@ PER_STEP = [field.name for field in fields(_StreamRow) if field.name != "next_st
 class DaggerStreams:
     """Endless source of training batches, in which each row replays episodes one after the other.
 
-    A reshuffle permutes the signals of a row among its input slots. It may also reset the student's
-    sensory neurons. They then have to be run in pieces, which begin at the resets. To keep the
-    number of pieces low, all rows of a batch are in this case reshuffled at the same few steps.
+    A reshuffle permutes the signals of a row among its input slots. If it also resets the student's
+    sensory neurons, these are run over one stretch of steps after the other, from reset to reset.
+    To keep the stretches few, all rows are then reshuffled at the same few steps.
 
     Args:
         episodes: Episodes to draw from, the newest last.

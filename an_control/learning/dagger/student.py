@@ -785,16 +785,18 @@ class Student(nn.Module):
     ) -> tuple[Tensor, ...]:
         """Run the head's memory and the head over given attention messages.
 
+        The memory predicts the readings. The blended message mixes the readings of a message with
+        these predictions.
+
         Args:
             batch: T steps of B episodes.
             message: Readings by channel, and the attention mass of each channel (T, B, 2 n).
             state: State before the first step.
 
         Returns:
-            Five tensors: actions (T, B, A) on the readings in `message`, blended with the memory's
-            predictions; actions (T, B, A) on the true readings, `batch.ordered`; predicted readings
-            (T, B, n); GRU units (B, H) after the last step; blended message (B, 2 n) of the last
-            step.
+            Five tensors: the actions (T, B, A) that follow from the blended messages; those that
+            follow from the true readings, `batch.ordered`; the predicted readings (T, B, n); the
+            GRU units (B, H) after the last step; and its blended message (B, 2 n).
         """
         memory, last_message = state.memory, state.message
         memories, seen, means = [], [], []

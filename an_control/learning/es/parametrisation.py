@@ -43,8 +43,8 @@ class PolicyForm(ABC):
         """Compute the arrays of P model files from the free parameters of P policies.
 
         Args:
-            free_parameters: Arrays (P, ...) by name, whose numbers make up P vectors. The method
-                may change this dict.
+            free_parameters: Arrays (P, ...) by name. The numbers of one policy in all of them are
+                its vector in the search. The method may change this dict.
 
         Returns:
             Arrays (P, ...) of the model files, by name.
@@ -203,8 +203,8 @@ class PaperForm(PolicyForm):
         """Compute the arrays of P model files from the free parameters of P policies.
 
         Args:
-            free_parameters: Arrays (P, ...) by name, whose numbers make up P vectors. The method
-                changes this dict.
+            free_parameters: Arrays (P, ...) by name. The numbers of one policy in all of them are
+                its vector in the search. The method changes this dict.
 
         Returns:
             Arrays (P, ...) of the model files, by name.
@@ -290,8 +290,8 @@ class RedundantPaperForm(PaperForm):
         """Compute the arrays of P model files from the free parameters of P policies.
 
         Args:
-            free_parameters: Arrays (P, ...) by name, whose numbers make up P vectors. The method
-                changes this dict.
+            free_parameters: Arrays (P, ...) by name. The numbers of one policy in all of them are
+                its vector in the search. The method changes this dict.
 
         Returns:
             Arrays (P, ...) of the model files, by name.

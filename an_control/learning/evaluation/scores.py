@@ -115,7 +115,7 @@ class ScoreRow:
 
 
 class ScorePlayer:
-    """Player of the episodes that fill a table of scores, one row after the other.
+    """Runs the episodes for a table of scores; each call runs those of one row (one disturbance).
 
     Only the student gets shuffled channels. The teacher and a random policy always get them in the
     environment's order.

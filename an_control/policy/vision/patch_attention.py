@@ -224,7 +224,10 @@ class PatchAttention:
 
     @property
     def patch_values(self) -> np.ndarray:
-        """The value vectors (N, m) of the last tick's patches, a copy; with PMA, key plus value."""
+        """The value vectors (N, m) of the last tick's patches, a copy.
+
+        With the pooling PMA each of them is the sum of the patch's key and value.
+        """
         return self._values[:, :-1].copy()
 
 

@@ -149,7 +149,9 @@ class Bridge:
         """
         self._wait_for_other_simulators_to_end()
         if self._link.is_policy_name_known or not self._realtime:
-            self._link.wait_until_connected(set(self._outputs.topics), shadow=self._realtime)
+            self._link.wait_until_connected(
+                set(self._outputs.reading_topics), shadow=self._realtime
+            )
             self._wait_for_other_simulators_to_end()
         if self.tap is not None:
             self._link.check_policy_subscribes(self.tap.topic)

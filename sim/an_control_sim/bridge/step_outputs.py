@@ -44,7 +44,7 @@ class StepOutputs:
             self._camera = CameraTopic(node, robot, config, camera_hz)
 
     @property
-    def topics(self) -> list[str]:
+    def reading_topics(self) -> list[str]:
         """The full names of the topics with readings for a policy, the scrambler's included."""
         tapped = [] if self._tap is None else [self._tap.topic]
         return [publisher.topic_name for _, _, publisher in self._sensor_topics] + tapped
@@ -52,7 +52,7 @@ class StepOutputs:
     @property
     def exclusively_published_topics(self) -> list[str]:
         """The full names of the topics on which no other node may publish: readings and /clock."""
-        return [self._clock_publisher.topic_name, *self.topics]
+        return [self._clock_publisher.topic_name, *self.reading_topics]
 
     def fill_messages(self, step_index: int, stamp_ns: int) -> None:
         """Write the readings of a step into the messages, and disturb them if there is a scrambler.
