@@ -211,8 +211,9 @@ def test_a_small_soak_finds_nothing_that_grows(tmp_path: Path, capsys) -> None:
         main(["soak", "--ticks", "4000", "--json", str(path)])
     found = json.loads(path.read_text())
     assert found["ticks"] == 4000 and found["faults"] > 5
-    assert found["end"]["handles"] <= found["start"]["handles"]
-    assert found["end"]["threads"] <= found["start"]["threads"]
+    # A fault may start the wiring doctor: one thread, and two pipes to its process.
+    assert found["end"]["handles"] <= found["start"]["handles"] + 2
+    assert found["end"]["threads"] <= found["start"]["threads"] + 1
     assert found["end"]["memory_mb"] - found["warm"]["memory_mb"] < 4.0
     assert found["start"]["ticks"] < found["warm"]["ticks"] < found["end"]["ticks"]
     assert 0 < found["walked"] <= found["judged"]

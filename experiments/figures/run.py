@@ -4,7 +4,7 @@
     python -m experiments figures ONLY ...        make those again whose name contains one of these
     python -m experiments figures --stale         only stale ones; exit status 1 if there are any
     python -m experiments figures --repeat        repeat the first episodes of stale ones: those
-                                                  that are the same to the last bit are fresh again
+                                                  that are the same are fresh again
     python -m experiments figures ONLY --made-at COMMIT
                                                   note that they were made at this commit, without
                                                   making them
@@ -199,7 +199,7 @@ def repeat_stale_figures_and_count_remaining(figures: Sequence[PageFigure]) -> i
     """Repeat the first episodes of the stale figures; return how many remain stale.
 
     A figure is stale if its inputs have changed since it was made. If its returns are equal to the
-    recorded ones to the last bit, it is recorded as fresh.
+    recorded ones, apart from rounding, it is recorded as fresh.
     """
     tree, stale = SourceTree.from_work_tree(), 0
     for figure in figures:
@@ -211,7 +211,7 @@ def repeat_stale_figures_and_count_remaining(figures: Sequence[PageFigure]) -> i
             stale += 1
             print(f"{figure.name}: still stale: {'; '.join(problems)}", flush=True)
             continue
-        print(f"{figure.name}: the first episodes are the same to the last bit", flush=True)
+        print(f"{figure.name}: the first episodes are the same", flush=True)
         today = datetime.date.today().isoformat()
         write_figure_records(
             {**read_figure_records(), figure.name: {**record, "inputs": inputs, "repeated": today}}

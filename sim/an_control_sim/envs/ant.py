@@ -540,8 +540,8 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         reward = (
             (1.0 if upright else -1.0)
             + (self._potential - before)
-            + ELECTRICITY_COST * float(effort.dot(np.abs(scaled[9:24:2]))) / len(JOINTS)
-            + STALL_TORQUE_COST * float(action.dot(action)) / len(JOINTS)
+            + ELECTRICITY_COST * _sum_products(effort, np.abs(scaled[9:24:2])) / len(JOINTS)
+            + STALL_TORQUE_COST * _sum_products(action, action) / len(JOINTS)
             + JOINT_AT_LIMIT_COST * float(at_limit)
         )
         self._down = self._down and not upright
@@ -558,6 +558,14 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         """Return by how many metres the torso is closer to the target than at the start."""
         before = math.hypot(TARGET_X_M - self._start[0], self._start[1])
         return before - math.hypot(TARGET_X_M - state.position[0], state.position[1])
+
+
+def _sum_products(left: np.ndarray, right: np.ndarray) -> float:
+    """Return the sum of the products of two vectors' elements.
+
+    It is the same to the last bit on every processor, which `left.dot(right)` is not.
+    """
+    return math.fsum((left * right).tolist())
 
 
 def _rotate_from_world_into_frame(
