@@ -252,9 +252,9 @@ SLOW = pytest.mark.slow
     "other",
     [
         "mass=1",
-        "lag=0.4",
+        "friction=0.5",
         pytest.param("mass=1.4", marks=SLOW),
-        pytest.param("friction=0.5", marks=SLOW),
+        pytest.param("lag=0.4", marks=SLOW),
     ],
 )
 def test_nothing_is_said_of_a_robot_whose_wiring_is_right(ant, said, other):

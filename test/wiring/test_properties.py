@@ -56,7 +56,7 @@ def joint_table(table: Any) -> ChannelTable:
     )
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     messages=st.lists(joint_states(), min_size=1, max_size=6),
     ticks=st.sets(st.integers(0, 5)),
@@ -134,7 +134,7 @@ def mutations(data: bytes, count: int) -> Any:
 
 @pytest.mark.parametrize(
     ("parser", "count"),
-    [("C", 3_000), ("Python", 300), pytest.param("C", 10_000, marks=pytest.mark.slow)],
+    [("C", 1_000), ("Python", 100), pytest.param("C", 10_000, marks=pytest.mark.slow)],
 )
 def test_a_mutated_file_loads_or_is_a_wiring_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parser: str, count: int
