@@ -275,7 +275,11 @@ class Diagnosis:
 
 
 def diagnose(
-    recording: Recording, forward: ForwardModel, settings: DoctorSettings = DOCTOR
+    recording: Recording,
+    forward: ForwardModel,
+    settings: DoctorSettings = DOCTOR,
+    *,
+    list_undetectable: bool = True,
 ) -> Diagnosis:
     """Find the mistakes in the wiring that was used while a robot was recorded.
 
@@ -283,12 +287,15 @@ def diagnose(
         recording: 5 to 20 s of the moving robot, with the channels of the model in its order.
         forward: Forward model of these channels and actuators.
         settings: Tuned numbers of the search.
+        list_undetectable: Whether to find out which mistakes could not be found in this recording,
+            which takes a fifth of the time.
 
     Returns:
         The diagnosis. It has no findings if nothing is wrong, or if the recording is too short; a
         note then says so.
     """
-    return _Search(recording, forward, settings).find_mistakes()
+    search = _Search(recording, forward, settings)
+    return search.find_mistakes(list_undetectable=list_undetectable)
 
 
 class _Search:
@@ -319,8 +326,12 @@ class _Search:
         """Motors that `_decide_whether_motor_is_dead_or_reversed` has judged; their effects say
         nothing more."""
 
-    def find_mistakes(self) -> Diagnosis:
-        """Find the mistakes that explain the recording, and what it cannot show."""
+    def find_mistakes(self, *, list_undetectable: bool) -> Diagnosis:
+        """Find the mistakes that explain the recording, and what it cannot show.
+
+        Args:
+            list_undetectable: Whether to find out what it cannot show.
+        """
         settings, candidate = self._settings, self._configured
         still = (self._moving == 0.0) & ~self._binary & ~self._fixed
         if np.count_nonzero(still) > 0.5 * len(still):
@@ -367,7 +378,7 @@ class _Search:
         return Diagnosis(
             tuple(findings),
             candidate,
-            self._find_undetectable_mistakes(candidate, ticks),
+            self._find_undetectable_mistakes(candidate, ticks) if list_undetectable else (),
             tuple(self._make_notes_on_lag_and_excess(after, bool(findings))),
             self._likelihood.lag,
             before,

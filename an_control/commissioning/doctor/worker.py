@@ -93,7 +93,7 @@ class Examiner:
         recording = make_recording(
             request_values, arrays["raw"], arrays["actions"], arrays["starts"]
         )
-        diagnosis = diagnose(recording, self._forward)
+        diagnosis = diagnose(recording, self._forward, list_undetectable=False)
         wiring = None
         if diagnosis.findings:
             with suppress(ValueError):  # somebody is writing the file
