@@ -67,6 +67,15 @@ TABLE: dict[str, tuple[Mistake, ...]] = {
     "a leg's two motors dead": DEAD_LEG,
     "a leg gone, sensors and motors": DEAD_LEG + STUCK_LEG,
 }
+SECTORS = tuple(f"scan.{side}.{number}" for side in ("right", "left") for number in range(6))
+BASE_TABLE: dict[str, tuple[Mistake, ...]] = {
+    "base: sign of the gyro (NED)": (Mistake("sign", ("gyro",)),),
+    "base: gyro in degrees": (Mistake("scale", ("gyro",), 180.0 / np.pi),),
+    "base: steering reversed": (Mistake("motor reversed", ("turn",), -1.0),),
+    "base: both wheels reversed": (Mistake("motor reversed", ("forward", "turn"), -1.0),),
+    "base: ranges in millimetres": (Mistake("scale", SECTORS, 1000.0),),
+}
+"""Mistakes of the mobile base by the names of their rows; `TABLE` has those of the Ant."""
 OTHERS = ("none", "delay=1", "jitter=0.02", "missing=0.1", "mass=1.3", "friction=0.5", "lag=0.3")
 """Disturbances of robots whose wiring is right."""
 SCALES = (180.0 / np.pi, np.pi / 180.0, 1000.0, 0.001, 10.0, 0.1, 2.0, 0.5)
@@ -276,12 +285,15 @@ def iterate_named_trials(options: argparse.Namespace) -> Iterator[tuple[str, Any
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     if "table" in options.studies:
         for seed in seeds:
-            for name, mistakes in TABLE.items():
-                if not options.rows or any(word in name for word in options.rows):
+            for name, mistakes in {**TABLE, **BASE_TABLE}.items():
+                robot = "base" if name in BASE_TABLE else "ant"
+                if robot in options.robots and (
+                    not options.rows or any(word in name for word in options.rows)
+                ):
                     yield (
                         f"table/{name}/{seed}",
-                        lambda m=mistakes, s=seed: run_trial(
-                            get_robot("ant"), m, s, returns=s in seeds[: options.returns]
+                        lambda r=robot, m=mistakes, s=seed: run_trial(
+                            get_robot(r), m, s, returns=s in seeds[: options.returns]
                         ),
                     )
     if "robots" in options.studies:
