@@ -210,7 +210,7 @@ class ReceivedMessage(NamedTuple):
     arrival_ns: int
 
 
-class ReceivedMessages:
+class NewestMessages:
     """The newest message of each topic, deserialised.
 
     Args:
@@ -291,7 +291,7 @@ class ReplayedSession:
         self._event, self._files, self._summary = event, files, summary
         self.head_only = head_only
         self.controller: Controller | None = None
-        self.messages = ReceivedMessages(files.bag_path, deserialize)
+        self.messages = NewestMessages(files.bag_path, deserialize)
         self._wiring: Wiring | None = None
         self._estop = EStop()
         self._tick = _ReplayedTick(0, None)
