@@ -246,7 +246,9 @@ FIGURES: tuple[PageFigure, ...] = (
         "docs/how-to/doctor.md",
         "Figures",
         (
-            FigureCommand("python -m experiments doctor table --robots ant --first-seed 300 --returns 1"),
+            FigureCommand(
+                "python -m experiments doctor table --robots ant --first-seed 300 --returns 1"
+            ),
             FigureCommand(
                 "python -m experiments doctor table --robots ant --rows motor --first-seed 320"
                 " --returns 0"
