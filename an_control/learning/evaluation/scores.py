@@ -115,7 +115,7 @@ class ScoreRow:
 
 
 class ScorePlayer:
-    """Runs the episodes for a table of scores; each call runs those of one row (one disturbance).
+    """Runs the episodes for a table of scores; each call runs the episodes of a row.
 
     Only the student gets shuffled channels. The teacher and a random policy always get them in the
     environment's order.

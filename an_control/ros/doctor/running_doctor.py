@@ -56,7 +56,9 @@ class RunningDoctor:
         self._blames_motor = False
         """Whether the answer with the announced mistakes also names a motor's."""
         self._failure_logged = False
+        self._watched: tuple[ChannelTable | None, Policy | None] = None, None
         self._watch: ReadingsWatch | None = None
+        """The watch for the channel table and policy in `_watched`; None without a monitor."""
         self._clear_since_s = clock()
         """Time of the first of the latest looks without improbable readings; 0 after others."""
 
@@ -104,9 +106,9 @@ class RunningDoctor:
         """
         controller = self._controller
         policy, table = controller.acting.policy, controller.table
+        if table is not self._watched[0] or policy is not self._watched[1]:
+            self._watched, self._watch = (table, policy), self._start_watch(table, policy)
         watch = self._watch
-        if watch is None or not watch.watches(table, policy):
-            watch = self._watch = self._start_watch(table, policy)
         if watch is None:
             return
         if controller.stepped:

@@ -54,10 +54,6 @@ class ReadingsWatch:
         """Whether the readings have been improbable for so long that the doctor should be asked."""
         return self._doubts >= self._needed_doubts
 
-    def watches(self, table: ChannelTable, policy: Policy) -> bool:
-        """Return whether this is the watch for a channel table and a policy."""
-        return table is self._table and policy is self._policy
-
     def record_tick(
         self, readings: Readings, previous_command: np.ndarray | None, time_ns: int
     ) -> None:
