@@ -287,12 +287,19 @@ def test_there_is_no_doctor_if_it_is_turned_off(ant):
     assert not answer.success and answer.message == "parameter doctor is false"
 
 
-def test_a_model_without_a_monitor_has_no_doctor_at_work(stand: Stand, tmp_path: Path):
+def test_a_model_without_a_monitor_has_no_doctor_at_work(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+):
+    begun: list[object] = []
+    start = RunningDoctor._start_watch
+    monkeypatch.setattr(
+        RunningDoctor, "_start_watch", lambda *how: begun.append(how) or start(*how)
+    )
     stand.start()
     for step in range(150):
         stand.step(step)
     assert stand.node._loop.doctor.process.pid is None
-    assert stand.node._loop.doctor._watch is None
+    assert stand.node._loop.doctor._watch is None and len(begun) == 1
 
 
 class CannedDoctor:
