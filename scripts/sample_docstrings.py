@@ -7,7 +7,7 @@ defined inside a function and whose names, with those of the classes around them
 an underscore.
 
 The reader says of each docstring whether it was understood at the first reading, at the second, or
-not at all, and of each name what the function does. docs/architecture.md has the latest counts.
+not at all, and of each name what the function does.
 """
 
 from __future__ import annotations

@@ -1,16 +1,18 @@
 """Evolve a policy for CartPoleSwingUpHarder from random weights, with EvoJAX's settings.
 
-    python -m experiments cartpole_evolution [--seeds 1 2 3] [--generations 20000] [--draw]
+    python -m experiments cartpole_evolution [--seeds 1 2 3] [--generations 20000] [--draw] [--save]
 
 The policy is that of Tang & Ha 2021: LSTM neurons, fixed queries, and all of the authors'
-parameters. It has no teacher. A run that was stopped or killed continues. `--draw` only draws the
-curve of the runs so far.
+parameters. It has no teacher. A run that was stopped or killed continues; in a new clone it
+continues from the state in the folder `saved`, which `--save` writes. `--draw` only draws the curve
+of the runs so far.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +22,9 @@ from experiments.steps import ExperimentStep, make_step_parser, run_steps
 
 RUNS = Path("runs/cartpole_evolution")
 PICTURE = Path(__file__).parent / "curve.png"
+SAVED = Path(__file__).parent / "saved"
+"""Folder with the states of unfinished runs, from which another clone continues."""
+SAVED_FILES = ("checkpoint.safetensors", "config.json", "model.safetensors")
 PAPER, STEPS_PER_PAPER_RUN = 472.0, 14_000 * 256 * 16 * 1000
 """The mean return in Tang & Ha 2021, and the maximum number of simulated steps in that paper's
 14,000 generations."""
@@ -70,6 +75,34 @@ def read_learning_curve(folder: Path) -> np.ndarray:
     return np.array(columns).reshape(-1, 3).T
 
 
+def save_states(runs: Path, saved: Path) -> None:
+    """Copy the files with which a run continues, and its validations, to another folder.
+
+    Args:
+        runs: The folder of the runs.
+        saved: The folder that receives a folder of each run.
+    """
+    for metrics in runs.glob("seed-*/metrics.jsonl"):
+        folder = saved / metrics.parent.name
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in SAVED_FILES:
+            shutil.copy(metrics.parent / name, folder)
+        lines = metrics.read_text().splitlines(keepends=True)
+        (folder / metrics.name).write_text("".join(line for line in lines if "validation" in line))
+
+
+def restore_states(runs: Path, saved: Path) -> None:
+    """Copy the saved state of each run that has no folder here, so that the run continues.
+
+    Args:
+        runs: The folder of the runs.
+        saved: The folder that `save_states` has written.
+    """
+    for state in saved.glob("seed-*"):
+        if not (runs / state.name).exists():
+            shutil.copytree(state, runs / state.name)
+
+
 def draw_curves(folders: Sequence[Path], picture: Path) -> None:
     """Draw the validation returns of runs over steps and over hours, beside the paper's return.
 
@@ -103,9 +136,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--generations", type=int, default=20_000)
     parser.add_argument("--draw", action="store_true", help="only draw the curves of the runs")
+    parser.add_argument(
+        "--save", action="store_true", help="only save the states of the runs for another clone"
+    )
+    parser.add_argument("--saved", type=Path, default=SAVED, help=argparse.SUPPRESS)
     parser.add_argument("--picture", type=Path, default=PICTURE, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     status = 0
+    if options.save:
+        save_states(RUNS, options.saved)
+        return status
+    if not options.list:
+        restore_states(RUNS, options.saved)
     if not options.draw:
         status = run_steps(RUNS, make_steps(options.seeds, options.generations), options)
     folders = [path.parent for path in sorted(RUNS.glob("seed-*/metrics.jsonl"))]

@@ -7,8 +7,17 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from experiments.cartpole_evolution.run import make_steps, read_learning_curve
+from an_control.learning import EvolveOptions, RunStoppedError, evolve
+from an_control.learning.runs.progress import ignore_progress
+from an_control.policy import read_model
+from experiments.cartpole_evolution.run import (
+    make_steps,
+    read_learning_curve,
+    restore_states,
+    save_states,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,6 +32,7 @@ def test_a_stopped_run_is_drawn_with_the_validations_that_it_has(tmp_path):
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert np.array_equal(read_learning_curve(folder), [[2.0], [1.0], [250.0]])
     command = [sys.executable, "-m", "experiments", "cartpole_evolution", "--draw"]
+    command += ["--saved", "none"]
     subprocess.run(
         [*command, "--picture", "curve.png"],
         cwd=tmp_path,
@@ -30,6 +40,33 @@ def test_a_stopped_run_is_drawn_with_the_validations_that_it_has(tmp_path):
         check=True,
     )
     assert (tmp_path / "curve.png").stat().st_size > 5000
+
+
+def test_a_run_continues_in_another_clone_from_its_saved_state_with_the_same_bits(tmp_path):
+    whole, begun, other = (tmp_path / name / "seed-1" for name in ("whole", "begun", "other"))
+
+    def evolve_in(folder, progress=ignore_progress):
+        evolve(
+            EvolveOptions(
+                "cartpole", folder, form="attention-raw", queries=4, generations=4, starts=0,
+                popsize=4, validate_every=1, episodes=2, shuffle=(),
+            ),
+            progress,
+        )  # fmt: skip
+
+    evolve_in(whole)
+    with pytest.raises(RunStoppedError):
+        evolve_in(begun, lambda progress: progress.done < 2)
+    save_states(begun.parent, tmp_path / "saved")
+    restore_states(other.parent, tmp_path / "saved")
+    evolve_in(other)
+    arrays, expected = (read_model(run / "model.safetensors").arrays for run in (other, whole))
+    assert arrays.keys() == expected.keys()
+    assert all(np.array_equal(arrays[name], expected[name]) for name in arrays)
+    curve, expected = read_learning_curve(other), read_learning_curve(whole)
+    assert np.array_equal(curve[[0, 2]], expected[[0, 2]])
+    restore_states(begun.parent, tmp_path / "saved")  # leaves a run that is there as it is
+    assert len((begun / "metrics.jsonl").read_text().splitlines()) == 2
 
 
 def test_each_seed_is_a_run_of_its_own_with_the_asked_number_of_generations():
