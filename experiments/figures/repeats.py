@@ -2,18 +2,22 @@
 
 The same code, model and seed give the same returns; on one machine to the last bit. So if code has
 changed and the first episodes under each disturbance still have the returns that they had when the
-figure was made, the change did not concern the figure, and nothing has to be made again.
+figure was made, the change did not concern the figure, and nothing has to be made again. Another
+processor may have other returns with the same code; then this machine has to run them with the code
+of both commits.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import os
 import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -60,19 +64,29 @@ def list_evaluation_commands(figure: PageFigure) -> list[str]:
     return found
 
 
-def evaluate_first_episodes_of_figure(figure: PageFigure) -> dict[str, Returns]:
-    """Repeat the first episodes of a figure's evaluations; return the returns by command line."""
+def evaluate_first_episodes_of_figure(figure: PageFigure, root: Path = ROOT) -> dict[str, Returns]:
+    """Repeat the first episodes of a figure's evaluations; return the returns by command line.
+
+    Args:
+        figure: The figure.
+        root: The root of the source tree whose code and models are used.
+
+    Raises:
+        subprocess.CalledProcessError: An evaluation failed.
+    """
     return {
-        command: evaluate_first_episodes(command) for command in list_evaluation_commands(figure)
+        command: evaluate_first_episodes(command, root)
+        for command in list_evaluation_commands(figure)
     }
 
 
 @functools.cache
-def evaluate_first_episodes(command: str) -> Returns:
+def evaluate_first_episodes(command: str, root: Path = ROOT) -> Returns:
     """Run only the first episodes of an evaluation, and return their returns by disturbance.
 
     Args:
         command: The command line of the whole evaluation.
+        root: The root of the source tree whose code and models are used.
 
     Raises:
         subprocess.CalledProcessError: The evaluation failed.
@@ -82,9 +96,28 @@ def evaluate_first_episodes(command: str) -> Returns:
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "rows.json"
         asked = [sys.executable, "-m", "an_control", *words[1:], "--json", str(results)]
-        subprocess.run(asked, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        here = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "sim")])}
+        subprocess.run(asked, cwd=root, env=here, check=True, stdout=subprocess.DEVNULL)
         rows = json.loads(results.read_text(encoding="utf-8"))["protocols"]
     return {row["protocol"]: [one["return"] for one in row["episodes"]] for row in rows}
+
+
+@contextmanager
+def check_out_commit(commit: str) -> Iterator[Path]:
+    """Check out a commit into a temporary folder, which is yielded and removed afterwards.
+
+    Raises:
+        subprocess.CalledProcessError: The repository does not have the commit.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "tree"
+        git = ["git", "-C", str(ROOT), "worktree"]
+        add = [*git, "add", "--quiet", "--detach", str(root), commit]
+        subprocess.run(add, check=True, capture_output=True)
+        try:
+            yield root
+        finally:
+            subprocess.run([*git, "remove", "--force", str(root)], check=True)
 
 
 def list_changed_returns(old: Mapping[str, Returns], new: Mapping[str, Returns]) -> list[str]:

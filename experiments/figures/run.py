@@ -4,7 +4,9 @@
     python -m experiments figures ONLY ...        make those again whose name contains one of these
     python -m experiments figures --stale         only stale ones; exit status 1 if there are any
     python -m experiments figures --repeat        repeat the first episodes of stale ones: those
-                                                  that are the same are fresh again
+                                                  that are the same are fresh again; where
+                                                  they differ, the code of the commit at which
+                                                  the figure was made is run here as well
     python -m experiments figures ONLY --made-at COMMIT
                                                   note that they were made at this commit, without
                                                   making them
@@ -31,6 +33,8 @@ from an_control.system.files import write_file
 from experiments.figures.hashes import ROOT, SourceTree, hash_inputs
 from experiments.figures.registry import FIGURES, FigureCommand, PageFigure, find_page_tables
 from experiments.figures.repeats import (
+    Returns,
+    check_out_commit,
     evaluate_first_episodes_of_figure,
     list_changed_returns,
     list_evaluation_commands,
@@ -199,43 +203,55 @@ def repeat_stale_figures_and_count_remaining(figures: Sequence[PageFigure]) -> i
     """Repeat the first episodes of the stale figures; return how many remain stale.
 
     A figure is stale if its inputs have changed since it was made. If its returns are equal to the
-    recorded ones, apart from rounding, it is recorded as fresh.
+    recorded ones, or to those that the code of its commit has on this machine, apart from rounding,
+    it is recorded as fresh.
     """
     tree, stale = SourceTree.from_work_tree(), 0
     for figure in figures:
         record, inputs = read_figure_records().get(figure.name, {}), hash_inputs(figure, tree)
         if not find_changed_inputs(inputs, record):
             continue
-        problems = _repeat_and_list_problems(figure, record, inputs)
+        returns, problems = _repeat_and_list_problems(figure, record, inputs)
         if problems:
             stale += 1
             print(f"{figure.name}: still stale: {'; '.join(problems)}", flush=True)
             continue
         print(f"{figure.name}: the first episodes are the same", flush=True)
         today = datetime.date.today().isoformat()
-        write_figure_records(
-            {**read_figure_records(), figure.name: {**record, "inputs": inputs, "repeated": today}}
-        )
+        news = {"inputs": inputs, "repeated": today, "first returns": returns}
+        write_figure_records({**read_figure_records(), figure.name: {**record, **news}})
     return stale
 
 
 def _repeat_and_list_problems(
     figure: PageFigure, record: Mapping[str, Any], inputs: Mapping[str, str]
-) -> list[str]:
-    """Repeat a figure's first episodes, and return the reasons why it remains stale; [] if none.
+) -> tuple[dict[str, Returns], list[str]]:
+    """Repeat a figure's first episodes, and compare their returns with those of its commit.
 
     Args:
         figure: The figure.
         record: The record of how it was made.
         inputs: The current hashes of its inputs, by name.
+
+    Returns:
+        The returns by command line and disturbance, and the reasons why the figure remains stale;
+        no reasons if it does not.
     """
     if not list_evaluation_commands(figure):
-        return ["it does not consist of evaluations; make it again"]
-    if "first returns" not in record:
-        return ["the returns of its first episodes are not recorded; make it again"]
-    if record["inputs"].get("command") != inputs["command"]:
-        return ["its command has changed; make it again"]
-    return list_changed_returns(record["first returns"], evaluate_first_episodes_of_figure(figure))
+        return {}, ["it does not consist of evaluations; make it again"]
+    if not record or record["inputs"].get("command") != inputs["command"]:
+        return {}, ["its command has changed; make it again"]
+    returns = evaluate_first_episodes_of_figure(figure)
+    problems = list_changed_returns(record.get("first returns", {}), returns)
+    if problems:
+        try:
+            with check_out_commit(record["commit"]) as root:
+                problems = list_changed_returns(
+                    evaluate_first_episodes_of_figure(figure, root), returns
+                )
+        except subprocess.CalledProcessError as error:
+            problems.append(f"{shlex.join(error.cmd)} failed at commit {record['commit']}")
+    return returns, problems
 
 
 def write_figure_records(made: Mapping[str, Any]) -> None:

@@ -218,17 +218,54 @@ def test_a_stale_figure_is_fresh_again_if_its_first_episodes_return_the_same(one
     assert "repeated" in record
 
 
-def test_a_stale_figure_stays_so_if_a_return_differs_or_is_not_known(one_figure, capsys):
+def test_returns_of_another_processor_are_compared_with_those_of_the_old_code_here(
+    one_figure, capsys
+):
+    record = run.read_figure_records()[one_figure]
+    older = {**record["inputs"], "code experiments/figures": "older"}
+    ((command, rows),) = record["first returns"].items()
+    elsewhere = {command: {**rows, "reset+100": [1.0, 2.0]}}
+    change_record(one_figure, inputs=older, **{"first returns": elsewhere})
+    assert run.main(["--repeat"]) == 0
+    assert "the first episodes are the same" in capsys.readouterr().out
+    assert run.read_figure_records()[one_figure]["first returns"] == record["first returns"]
+    listed = run.subprocess.run(
+        ["git", "worktree", "list"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "/tree" not in listed.stdout
+
+
+def test_a_stale_figure_stays_so_if_its_commit_or_command_is_another(one_figure, capsys):
     record = run.read_figure_records()[one_figure]
     older = {**record["inputs"], "code experiments/figures": "older"}
     returns = record["first returns"]
     ((command, rows),) = returns.items()
     assert list(rows) == ["reset", "reset+100"]
     other = {command: {**rows, "reset+100": [1.0, 2.0]}}
-    change_record(one_figure, inputs=older, **{"first returns": other})
+    change_record(one_figure, inputs=older, commit="abc", **{"first returns": other})
     assert run.main(["--repeat"]) == 1
-    assert f"reset+100: [1.0, 2.0] is now {rows['reset+100']}" in capsys.readouterr().out
-    run.write_figure_records({one_figure: {"date": "2026-11-28", "commit": "abc", "inputs": older}})
+    out = capsys.readouterr().out
+    assert f"reset+100: [1.0, 2.0] is now {rows['reset+100']}" in out
+    assert "failed at commit abc" in out
+    change_record(one_figure, inputs={**older, "command": "older"})
     assert run.main(["--repeat"]) == 1
-    assert "not recorded; make it again" in capsys.readouterr().out
+    assert "its command has changed; make it again" in capsys.readouterr().out
+    assert run.main(["--stale"]) == 1
+
+
+def test_code_whose_returns_differ_from_those_of_its_commit_leaves_a_figure_stale(
+    one_figure, capsys, monkeypatch
+):
+    record = run.read_figure_records()[one_figure]
+    older = {**record["inputs"], "code experiments/figures": "older"}
+    ((command, rows),) = record["first returns"].items()
+    then = {command: {**rows, "reset": [1.0, 2.0]}}
+    change_record(one_figure, inputs=older, **{"first returns": {}})
+    monkeypatch.setattr(
+        run,
+        "evaluate_first_episodes_of_figure",
+        lambda figure, root=ROOT: record["first returns"] if root == ROOT else then,
+    )
+    assert run.main(["--repeat"]) == 1
+    assert f"reset: [1.0, 2.0] is now {rows['reset']}" in capsys.readouterr().out
     assert run.main(["--stale"]) == 1
