@@ -218,7 +218,11 @@ def _measure_mean_call_time_us(call: Callable[[], None], times: int = 1000) -> f
 
 
 def main() -> int:
-    """Run an `EchoNode` in this process: `python -m an_control.bench.lockstep SIMULATION`."""
+    """Run an `EchoNode` in this process until it is stopped, and return the exit status.
+
+    Usage: ``python -m an_control.bench.lockstep SIMULATION``, where SIMULATION is the path of a
+    simulation file (YAML).
+    """
     with catch_signals() as stopped, initialise_ros():
         executor = make_events_executor(rclpy.get_default_context())
         executor.add_node(EchoNode(load_simulation(sys.argv[1])))

@@ -34,9 +34,9 @@ class ReplayCommand:
     The node's own code gets the recorded messages at the recorded times, faster than real time.
     With the recorded model and wiring every command is equal to the last bit, on the machine that
     recorded it and with the same libraries. With another model or wiring a table shows where the
-    commands differ. In each tick, the previously sent command is taken from the recording, also if
-    the replayed one differs from it. Exit status 0: all are equal, or another model or wiring was
-    given; 1: some differ; 2: bad input.
+    commands differ. The policy also reads its previous command: in every tick this is the recorded
+    command, even where the replayed one differs. Exit status 0: all are equal, or another model or
+    wiring was given; 1: some differ; 2: bad input.
     """
 
     bag: tyro.conf.Positional[Path]

@@ -314,9 +314,10 @@ class Watchdog:
     """A thread that sends the safe command while no other command is sent.
 
     The watchdog trips (starts to act) once the newest command is `timeout_s` old. Then it sends the
-    safe command every `period_s` until `record_command` reports another command. It also sends the
-    safe command if there is no other one for `period_s` while the e-stop (emergency stop) is set,
-    or for `timeout_s` after `start`; these do not count as trips.
+    safe command every `period_s` until `record_command` reports another command. It sends the safe
+    command in two more cases, which do not count as trips: while the e-stop (emergency stop) is
+    set, if the newest command is `period_s` old; and if no command has come `timeout_s` after
+    `start`.
 
     Args:
         send_safe: Sends the safe command and returns whether that was possible. It is impossible

@@ -145,7 +145,7 @@ def check_sum_of_probabilities(faults: Mapping[F, float]) -> None:
         raise ValueError(f"faults: probabilities with the sum {together:g} (allowed: up to 1)")
 
 
-def draw_one_disturbance(
+def draw_at_most_one_disturbance(
     faults: Mapping[F, float], rng: np.random.Generator
 ) -> DisturbanceSettings:
     """Draw at most one of the disturbances by its probability and return its settings.
@@ -216,10 +216,11 @@ def make_disturber(
 def drop_unsupported_disturbances(
     env: gymnasium.Env[Any, Any], faults: Mapping[Fault, float]
 ) -> dict[Fault, float]:
-    """Return the disturbances without the settings that an environment does not support.
+    """Return the disturbances that an environment supports, with their probabilities.
 
-    A disturbance is left out if none of its settings is supported. A recipe can thus name
-    disturbances that only some robots support.
+    A disturbance (`Fault`) has one or more settings. Unsupported settings are removed from it, and
+    a disturbance with no setting left is dropped. A training recipe can thus name disturbances that
+    only some robots support.
 
     Args:
         env: The environment.

@@ -302,7 +302,7 @@ class AssignmentSearch:
     ) -> Assignment:
         """Store the record of a tick, and return the assignment of slots to channels after it.
 
-        In this tick no signal was seen to move from one input slot to another.
+        Call this only for a tick in which no signal was seen to move to another input slot.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).

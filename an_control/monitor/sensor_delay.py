@@ -77,10 +77,10 @@ class SensorDelay:
             self._noted = expectation, signals
 
     def update_delay_by_comparison(self) -> None:
-        """Compare the estimated delay with another one by the stored tick; adopt a better one.
+        """Check whether another delay explains the stored tick better than the estimated one.
 
-        The calls go through the possible delays in turn. A delay becomes the estimate once it has
-        explained the readings better for long enough.
+        Each call tries one other delay; successive calls try all possible delays in turn. A delay
+        becomes the estimate once it has explained the readings better for long enough.
         """
         if self._noted is None:
             return

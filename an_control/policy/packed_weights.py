@@ -61,11 +61,12 @@ class KernelOptions(NamedTuple):
 
 
 class PackedWeights(NamedTuple):
-    """The weights of a policy in the layout of compiled code.
+    """The weights of a policy, in the arrays that the compiled code needs.
 
-    The number of columns U of `gate_rows` is 4d for LSTM neurons of d units (input, forget, output,
-    candidate), else d. If the weights are those of several policies of the same sizes, all arrays
-    but `widths` have an additional first axis for the policies.
+    `gate_rows` has U columns. For LSTM neurons with d units U is 4d: d columns each for the input,
+    forget and output gates and the candidate, in this order. For other neurons U is d. If the
+    weights are those of several policies of the same sizes, all arrays but `widths` have an
+    additional first axis for the policies.
     """
 
     gate_rows: np.ndarray

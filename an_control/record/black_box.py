@@ -114,7 +114,7 @@ class BlackBox:
             batch = batches.popleft()
             self._bytes -= batch.bytes
             for note in batch.events:
-                self._state.update_events_in_force(note)
+                self._state.update_events_to_repeat(note)
 
     def _pop_oldest_batch(self, queue: deque[Note]) -> Batch:
         """Remove the oldest notes from a queue, and return them as a batch.

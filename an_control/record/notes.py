@@ -176,7 +176,7 @@ class SessionState:
         """Return the model file that was read from a path; None if it is not kept any more."""
         return self._models.get(path)
 
-    def update_events_in_force(self, note: Note) -> None:
+    def update_events_to_repeat(self, note: Note) -> None:
         """Update which events are repeated at the start of each new file, after one more event.
 
         They are the events whose effect still holds. A later event of a kind replaces an earlier

@@ -442,7 +442,7 @@ class NodeRecorder:
             note = notes.popleft()
             entry = self._encoder.make_bag_entry(note)
             if note[0] == EVENT:
-                self._state.update_events_in_force(note)
+                self._state.update_events_to_repeat(note)
             size += len(entry.data) + OVERHEAD_BYTES
             entries.append(entry)
         self._writer.enqueue(entries, size)

@@ -262,7 +262,8 @@ class Wiring:
             previous: The earlier wiring.
 
         Returns:
-            The values in this wiring, by the id of the entry; entries of one wiring are left out.
+            The values in this wiring, by the id of the entry. Entries that only one of the two
+            wirings has are left out.
         """
         old = {one.id: (one.scale, one.offset) for one in previous.channels}
         new = {one.id: (one.scale, one.offset) for one in self.channels}

@@ -161,9 +161,9 @@ class KeptMessages:
         return tuple(self._newest.values())
 
     def update_name_lists_and_get_numbers(self, message: Any) -> list[int]:
-        """Make a message's lists of element names the current ones; return each list's number.
+        """Store the lists of element names in a message as the current ones; return their numbers.
 
-        Equal lists have equal numbers.
+        A number identifies the content of a list: equal lists have equal numbers.
         """
         return [names.set_names_and_get_list_number(message) for names in self.names]
 
@@ -374,10 +374,10 @@ class Feed:
         return np.concatenate(masks) if masks else np.zeros(0, bool)
 
     def make_mask_of_channels_with_explained_absence(self) -> NDArray[np.bool_]:
-        """Return a mask (n,) of those channels whose absence is explained in the diagnostics.
+        """Return a mask (n,) of those channels that the diagnostics name when they are missing.
 
-        They are the channels whose loss is reported, and all channels of a `*` whose array elements
-        are identified by their index.
+        They are the channels whose loss is reported. All channels of a wildcard (`*`) entry are
+        among them if the entry identifies the elements of an array by their index.
         """
         masks = [
             np.ones(len(reader.ids), bool)

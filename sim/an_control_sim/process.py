@@ -96,8 +96,9 @@ def catch_signals(on_signal: Callable[[], None] = lambda: None) -> Iterator[Call
         on_signal: Called in the signal handler.
 
     Yields:
-        A function that returns whether one of the signals has arrived, in this block or before in a
-        surrounding block of `catch_signals`.
+        A function that returns whether one of the signals has arrived since this block began. If
+        the block is nested in others of `catch_signals`, signals since the outermost one began
+        count as well.
     """
     outer = signal.getsignal(signal.SIGINT)
     note = _SignalHandler(on_signal, outer.received if isinstance(outer, _SignalHandler) else [])

@@ -27,7 +27,7 @@ from an_control.learning.training_disturbances import (
     Fault,
     assign_equal_probabilities,
     check_sum_of_probabilities,
-    draw_one_disturbance,
+    draw_at_most_one_disturbance,
     drop_unsupported_disturbances,
     make_disturber,
     make_placeholder_ids,
@@ -226,7 +226,7 @@ def test_the_monitor_learns_from_late_readings_where_it_is_asked_to():
 def test_a_chance_of_none_takes_no_random_number():
     rng = np.random.default_rng(0)
     assert (
-        not draw_one_disturbance({}, rng).is_active
+        not draw_at_most_one_disturbance({}, rng).is_active
         and make_disturber(3, NO_DISTURBANCE, rng) is None
     )
     assert rng.random() == np.random.default_rng(0).random()

@@ -237,7 +237,10 @@ class Hypothesis(NamedTuple):
 
     @property
     def is_group(self) -> bool:
-        """Return whether the hypothesis is about several members, not just an exchange of two."""
+        """Return whether one mistake affects several channels or actuators together.
+
+        An exchange of just two is not a group.
+        """
         return len(self.members) > 1 and self.kind not in ("swapped", "motors swapped")
 
     @property

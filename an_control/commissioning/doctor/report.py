@@ -38,8 +38,8 @@ def make_finding_rows(diagnosis: Diagnosis) -> list[dict[str, Any]]:
 def list_problems(diagnosis: Diagnosis) -> list[str]:
     """Return the problems of a diagnosis as sentences.
 
-    There is one sentence for each finding, and one sentence that lists all alternatives: the
-    mistakes that are as likely as a finding.
+    There is one sentence for each finding, which is a mistake that the doctor found in the wiring.
+    If other mistakes would explain the recording equally well, one more sentence lists them all.
     """
     found = [f"doctor: {_format_names(one.members)} {one.text}" for one in diagnosis.findings]
     if diagnosis.findings and diagnosis.alternatives:

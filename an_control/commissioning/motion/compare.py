@@ -57,10 +57,10 @@ class MotionFinding:
     """A mistake in the wiring that the motion has shown.
 
     Attributes:
-        what: Name of the channel or of the actuator.
+        what: Name of the channel or the actuator whose line in the wiring file is wrong.
         text: What is wrong with it, as the end of a sentence.
-        certain: Whether the mistake can only be in this line.
-        correction: The value that its line would get, or another explanation; "" for none.
+        certain: Whether no other line of the wiring file can be the cause.
+        correction: The value to put in that line, or another possible cause in words; "" for none.
     """
 
     what: str

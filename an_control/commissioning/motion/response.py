@@ -260,10 +260,11 @@ def find_response_delay(fit: SystemFit) -> int | None:
 def fit_simple_systems(
     drive: np.ndarray, readings: np.ndarray, step_s: float, *, is_rate: bool
 ) -> SystemFit:
-    """Return how well masses with dampers and springs of many sizes explain a response.
+    """Fit masses with springs and dampers to a response; return how well they explain it.
 
     Args:
-        drive: (T,) distance of each command from the safe command, which moves the mass.
+        drive: (T,) how far each command is from the safe command; the force on the mass is
+            proportional to it.
         readings: (T + 1,) a reading before each command, and one after the last.
         step_s: Seconds of a tick.
         is_rate: Whether the readings are velocities instead of positions.

@@ -99,7 +99,7 @@ class RecordedTeaching:
         """Do nothing: there is no environment."""
 
     def step(self) -> dict[str, Any]:
-        """Train the student for one round and return the round's figures by name."""
+        """Train the student for one round and return the round's metrics by name."""
         started = time.process_time()
         if self._round == 0:
             self._train_head_on_commands()

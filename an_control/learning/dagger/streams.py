@@ -34,8 +34,8 @@ from an_control.learning.training_disturbances import (
     NO_DISTURBANCE,
     Fault,
     TrainingDisturbance,
+    draw_at_most_one_disturbance,
     draw_merged_disturbances,
-    draw_one_disturbance,
     make_disturber,
     make_placeholder_ids,
 )
@@ -272,7 +272,7 @@ class RolloutSettings:
                 in addition.
             rng: Source of all random numbers.
         """
-        drawn = draw_one_disturbance(faults, rng) if self.faulty else NO_DISTURBANCE
+        drawn = draw_at_most_one_disturbance(faults, rng) if self.faulty else NO_DISTURBANCE
         drawn = drawn.with_overrides_from(draw_merged_disturbances(self.disturb, rng))
         return replace(drawn, shuffle=Shuffle(True)) if self.shuffled else drawn
 
@@ -553,7 +553,7 @@ class DaggerStreams:
         Returns:
             The disturbed readings, the signals that they carry, and the steps at which they arrive.
         """
-        drawn = draw_one_disturbance(self._faults, self._rng).with_overrides_from(
+        drawn = draw_at_most_one_disturbance(self._faults, self._rng).with_overrides_from(
             draw_merged_disturbances(self._settings.disturb, self._rng)
         )
         steps, channels = observations.shape

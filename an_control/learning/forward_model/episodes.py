@@ -19,7 +19,7 @@ from an_control.disturbance import TRAINING_SEEDS, Disturber, Range, draw_presen
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings
 from an_control.learning.training_disturbances import (
     Fault,
-    draw_one_disturbance,
+    draw_at_most_one_disturbance,
     make_disturber,
     make_placeholder_ids,
 )
@@ -348,7 +348,7 @@ def record_episodes(
         if miswired is not None and rng.random() < miswired[1]:
             driver, modes = miswired[0], MISWIRED
         driver.start_episode(modes)
-        disturbed = make_disturber(channels, draw_one_disturbance(faults, rng), rng)
+        disturbed = make_disturber(channels, draw_at_most_one_disturbance(faults, rng), rng)
         calm = modes == CALM and isinstance(explorer, Explorer)
         try:
             episode = LiveEpisode(env, seed, disturbed, ids)

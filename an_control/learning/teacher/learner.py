@@ -30,7 +30,7 @@ from an_control.learning.teacher.sb3_algorithm import (
 from an_control.learning.teacher.settings import TeacherSettings, make_contender_settings
 from an_control.learning.teacher.teachers import Layers, Teacher, select_run_hashes
 from an_control.learning.teacher.training_episodes import make_disturbed_episode
-from an_control.learning.training_disturbances import draw_one_disturbance
+from an_control.learning.training_disturbances import draw_at_most_one_disturbance
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
 from an_control_sim.gym.environments import (
@@ -235,7 +235,7 @@ class TeacherLearner:
         counts = settings.validation_episodes, settings.confirmation_episodes
         self._validations, self._confirmations = [
             [
-                (seed, draw_one_disturbance(settings.faults, rng))
+                (seed, draw_at_most_one_disturbance(settings.faults, rng))
                 for seed in rng.integers(*TRAINING_SEEDS, count).tolist()
             ]
             for count in counts

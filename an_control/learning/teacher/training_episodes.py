@@ -14,7 +14,7 @@ from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings, Tick
 from an_control.learning.training_disturbances import (
     Fault,
-    draw_one_disturbance,
+    draw_at_most_one_disturbance,
     make_disturber,
     make_placeholder_ids,
 )
@@ -207,7 +207,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         while self._failed:
             seed = int(self._rng.integers(*TRAINING_SEEDS))
             try:
-                self._start_episode(seed, draw_one_disturbance(self._faults, self._rng))
+                self._start_episode(seed, draw_at_most_one_disturbance(self._faults, self._rng))
             except BrokenEnvironmentError as failure:
                 self._mark_episode_as_failed(failure)
 

@@ -55,7 +55,7 @@ class TopPatchesHead:
         array = self._array
         self._message *= self._stays
         self._message += (F32(1.0) - self._stays) * message
-        importance = self.compute_message_row_importance(self._message)
+        importance = self.compute_attention_to_rows(self._message)
         top = np.argsort(-importance, kind="stable")[: self._sizes.top]
         self._advance_lstm(self._places[top].ravel())
         action = np.tanh(_apply_linear(array, "action", self._output))
@@ -63,12 +63,12 @@ class TopPatchesHead:
         self._stays = _compute_logistic(_apply_linear(array, "mixing.1", hidden))[0]
         return action
 
-    def compute_message_row_importance(self, message: np.ndarray) -> np.ndarray:
+    def compute_attention_to_rows(self, message: np.ndarray) -> np.ndarray:
         """Return the attention (M,) that each row of the message (M, m) gets from all rows."""
         array = self._array
         queries = message.dot(array["self_attention.query"].T) + array["self_attention.query_bias"]
         keys = message.dot(array["self_attention.key"].T) + array["self_attention.key_bias"]
-        return self._kernels.compute_message_row_importance(queries, keys)
+        return self._kernels.compute_attention_to_rows(queries, keys)
 
     def _advance_lstm(self, inputs: np.ndarray) -> None:
         """Advance the LSTM by one tick.

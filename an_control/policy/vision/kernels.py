@@ -59,7 +59,7 @@ def apply_relu_and_layer_norm_to_message(
     message += bias
 
 
-def compute_message_row_importance(queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
+def compute_attention_to_rows(queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
     """Return how much attention each row gets from all rows together.
 
     Each row's query gives attention to the keys of all rows, by a softmax.
@@ -123,7 +123,7 @@ class Kernels(NamedTuple):
     name: str
     exponentiate_scores: Callable[[np.ndarray, np.ndarray, np.float32], None]
     apply_relu_and_layer_norm_to_message: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
-    compute_message_row_importance: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    compute_attention_to_rows: Callable[[np.ndarray, np.ndarray], np.ndarray]
     convolve_image: Callable[[np.ndarray, np.ndarray, np.ndarray, int, int], np.ndarray]
     add_matrix_product: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 
@@ -132,7 +132,7 @@ PLAIN = Kernels(
     "numpy",
     exponentiate_scores,
     apply_relu_and_layer_norm_to_message,
-    compute_message_row_importance,
+    compute_attention_to_rows,
     convolve_image,
     add_matrix_product,
 )

@@ -67,7 +67,7 @@ def apply_relu_and_layer_norm_to_message(message, weight, bias):
             message[m, j] = message[m, j] / deviation * weight[j] + bias[j]
 
 
-def compute_message_row_importance(queries, keys):
+def compute_attention_to_rows(queries, keys):
     """Return how much attention each row gets from all rows together.
 
     Each row's query gives attention to the keys of all rows, by a softmax.
@@ -80,16 +80,16 @@ def compute_message_row_importance(queries, keys):
         (M,) the sums of the attention over the queries.
     """
     few = (0, 0), (0, max(4 - queries.shape[1], 0))
-    return _compute_message_row_importance(
+    return _compute_attention_to_rows(
         np.pad(queries, few), np.ascontiguousarray(np.pad(keys, few).T)
     )
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _compute_message_row_importance(queries, keys):
+def _compute_attention_to_rows(queries, keys):
     """Return how much attention (M,) each row gets from all rows together.
 
-    It is the compiled part of `compute_message_row_importance`.
+    It is the compiled part of `compute_attention_to_rows`.
 
     Args:
         queries: (M, a) the query of each row, of width a = 4 or more.
@@ -214,7 +214,7 @@ COMPILED = Kernels(
     "numba",
     exponentiate_scores,
     apply_relu_and_layer_norm_to_message,
-    compute_message_row_importance,
+    compute_attention_to_rows,
     convolve_image,
     add_matrix_product,
 )

@@ -95,14 +95,14 @@ class RunningFinding:
 
 
 class Corrections:
-    """Corrects channels while the node runs, and gives them the values of the wiring file again.
+    """Makes corrections of channels while the node runs, and undoes them.
 
     Args:
         logger: The node's logger.
         controller: The controller, whose wiring is corrected.
         correct: Function that changes scales and offsets of channels from the next tick on. Its
-            argument holds them by the id of the channel's entry in the wiring. It raises ValueError
-            if the change is not possible.
+            argument maps the id of a channel's entry in the wiring to its new scale and offset. It
+            raises ValueError if the change is not possible.
         kinds: The kinds of mistakes that are corrected without a request: some of "scale", "sign"
             and "offset".
     """

@@ -57,7 +57,7 @@ class Examinations:
     def send_request(self, ticks: RecentTicks) -> None:
         """Let the process examine the recorded ticks.
 
-        The answer to the request before must have been fetched.
+        Fetch the answer to the previous request before calling this.
         """
         self.process.send_request(self._make_request(ticks.copy_arrays()))
 

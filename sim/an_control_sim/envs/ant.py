@@ -342,8 +342,8 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     The action is 8 torques in [-1, 1], times 250 N m. The observation is (28,) float32 in the order
     of `ANT_CHANNELS`.
 
-    With the action a, the reward is the sum of: 1, or -1 if the Ant has fallen; the distance gained
-    towards the target, divided by the step length; -2 mean|a * scaled joint speed|; -0.1 mean a^2;
+    With the action a, the reward is the sum of: 1, or -1 if the Ant has fallen; the mean speed
+    towards the target in this step, in m/s; -2 mean|a * scaled joint speed|; -0.1 mean a^2;
     and -0.1 for each joint at a limit. `info["distance_m"]` is how much closer the torso has come
     to the target since the reset. An Ant that starts at rest counts as fallen only after it has
     been upright.

@@ -281,7 +281,7 @@ def merge_equal_patches(
         rng: Source of the random numbers for this choice.
 
     Returns:
-        The compressed views, without an average in patch 0.
+        The compressed views. Patch 0 is reserved for an average patch, which is not computed here.
     """
     batch, stack, height, width = views.shape
     cut = views.reshape(

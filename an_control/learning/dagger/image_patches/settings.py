@@ -10,8 +10,8 @@ from an_control.disturbance import DisturbanceSettings
 from an_control.learning.training_disturbances import (
     PatchDisturbance,
     check_sum_of_probabilities,
+    draw_at_most_one_disturbance,
     draw_merged_disturbances,
-    draw_one_disturbance,
 )
 from an_control.learning.yaml_settings import OverZero, Positive, Share
 from an_control.policy.sizes import ConvolutionSizes
@@ -105,7 +105,7 @@ class PatchDaggerSettings:
 
     def draw_disturbance(self, rng: np.random.Generator) -> DisturbanceSettings:
         """Draw the disturbances of one episode that is recorded, or replayed in a batch."""
-        return draw_one_disturbance(self.faults, rng).with_overrides_from(
+        return draw_at_most_one_disturbance(self.faults, rng).with_overrides_from(
             draw_merged_disturbances(self.disturb, rng)
         )
 
