@@ -1,9 +1,9 @@
-# make ant     two Ant episodes through ROS 2, sensors shuffled        (needs CPython 3.10 to 3.13)
+# make ant     two Ant episodes through ROS 2, sensors shuffled        (needs CPython 3.10 to 3.14)
 # make view    the Ant in real time, in the browser: prints the address to open
 # make test    the suite                      make test-slow  the rest, minutes
 # make lint    ruff, mypy, and the rules of the structure
 # make coverage  the suite with the lines and branches that it reaches: at least 90 %
-# make docs    the documentation site: build/docs/index.html              (needs CPython 3.11)
+# make docs    the documentation site: build/docs/index.html              (CPython 3.11 or newer)
 # make bench   inference and ROS latency      make clean    removes .venv and what was built
 # make campaign  breaks things around the policy node: what does it command, what does the robot do?
 #                (more than an hour; one that was stopped makes only the tries that it lacks)

@@ -21,7 +21,7 @@ ROS_TESTS = "in CI: ROS tests, `sim ant`"
 IMPORT = "in CI: install, `sim cartpole`"
 IMPORT_AND_SUITE = IMPORT + "; by hand, 2026-11-28: whole suite"
 IMPORT_IF_FOUND = (
-    "in CI if its machine has CPython 3.14: `sim cartpole`; by hand, 2026-11-28: `sim ant`"
+    "in CI where it finds CPython 3.14: `sim cartpole`; by hand, 2026-11-28: `sim ant`"
 )
 LEGS = {SUITE: "suite", ROS_TESTS: "ros", IMPORT_AND_SUITE: "import", IMPORT_IF_FOUND: "import"}
 RETURNS = "by hand, 2026-11-27: golden returns"
@@ -81,8 +81,9 @@ def describe_why_unsupported(ros):
 
 
 def find_pybullet_origin():
-    """Yield one word: "wheel" if PyPI has a PyBullet wheel for this interpreter, else "source"."""
-    yield "wheel" if "{}.{}".format(*sys.version_info) in PYBULLET else "source"
+    """Yield "wheel" if PyPI has a PyBullet wheel for this interpreter and machine, else "source"."""
+    has_wheel = "{}.{}".format(*sys.version_info) in PYBULLET and platform.machine() == "x86_64"
+    yield "wheel" if has_wheel else "source"
 
 
 def format_table_of_systems():

@@ -102,6 +102,17 @@ def test_pybullet_is_asked_for_where_the_list_says_that_there_is_a_wheel(setup_a
         assert len(found) == (version in SUPPORT.PYBULLET)
 
 
+def test_pybullet_is_built_where_the_machine_or_the_interpreter_has_no_wheel(monkeypatch):
+    for info, machine, origin in (
+        ((3, 12, 1), "x86_64", "wheel"),
+        ((3, 14, 0), "x86_64", "source"),
+        ((3, 12, 1), "aarch64", "source"),
+    ):
+        monkeypatch.setattr(sys, "version_info", info)
+        monkeypatch.setattr(platform, "machine", lambda machine=machine: machine)
+        assert list(SUPPORT.find_pybullet_origin()) == [origin]
+
+
 def test_ci_runs_each_leg_of_the_list():
     legs = list(SUPPORT.list_ci_systems())
     assert [one for one in legs if one.endswith(" suite")] == ["3.11 kilted suite"]
@@ -206,6 +217,7 @@ def test_a_sourced_distribution_is_taken_with_the_interpreter_that_imports_it(tm
     )
     assert status == 0
     assert "imports jazzy's rclpy" in line and line.endswith(f"sourced jazzy, {sourced}/rclpy")
+    assert "build=\n" in (tmp_path / "venv/.ros").read_text()
 
 
 def test_wheels_beside_a_sourced_distribution_are_refused(tmp_path):

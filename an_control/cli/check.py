@@ -783,7 +783,7 @@ def _make_table(title: str, rows: list[dict[str, Any]]) -> Table:
     for column in columns:
         numbers = column in RANGES or any(isinstance(row.get(column), float) for row in rows)
         least = max(len(_format_cell(row.get(column))) for row in rows) if numbers else None
-        table.add_column(column.replace("_", " "), overflow="fold", min_width=least)
+        table.add_column(escape(column.replace("_", " ")), overflow="fold", min_width=least)
     for row in rows:
         table.add_row(*(_format_cell(row.get(column)) for column in columns))
     return table

@@ -89,6 +89,11 @@ def test_in_a_pipe_each_row_of_a_table_is_a_line(capsys):
         assert any(all(text in line for text in texts) for line in shown), (texts, shown)
 
 
+def test_a_unit_in_brackets_in_the_title_of_a_column_is_printed(capsys):
+    _print_findings(Findings(motion=[{"actuator": "hip_1", "late by at least [ticks]": "0"}]))
+    assert "late by at least [ticks]" in capsys.readouterr().out
+
+
 def test_in_a_window_of_80_columns_long_texts_are_folded_and_nothing_is_cut(capsys, monkeypatch):
     monkeypatch.setattr("an_control.cli.check.WIDE", 80)
     _print_findings(FOUND)
