@@ -81,7 +81,7 @@ def describe_why_unsupported(ros):
 
 
 def find_pybullet_origin():
-    """Yield "wheel" if PyPI has a PyBullet wheel for this interpreter and machine, else "source"."""
+    """Yield "wheel" if PyPI has a PyBullet wheel for this system, else "source"."""
     has_wheel = "{}.{}".format(*sys.version_info) in PYBULLET and platform.machine() == "x86_64"
     yield "wheel" if has_wheel else "source"
 

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import pytest
+from geometry_msgs.msg import Vector3Stamped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from sensor_msgs.msg import JointState
+from stand import JOINTS, WIRING, tiny_model
 
 from an_control.control.bring_up import BringUp, BringUpError
 from an_control.control.command_safety import SafeCommand, SafetyGate, get_command_limits
+from an_control.control.controller import Controller
 from an_control.wiring import ActuatorConfig, CommandConfig, MessageConfig
 from an_control.wiring.command import BringUpConfig, MeasuredConfig
 
 STEP_S = 0.01
+BRING_UP = f"""{WIRING.partition("command:")[0]}command:
+  topic: commands
+  type: sensor_msgs/msg/JointState
+  field: position
+  measured: {{source: joints, field: "position[*]"}}
+  bring_up: {{max_rate: 1.0, tolerance: 0.05, timeout_s: 20.0}}
+  actuators:
+    left: {{scale: 10.0, limits: [-8, 8], safe: 0.0, start: 0.5}}
+    right: {{scale: 10.0, limits: [-8, 8], safe: 0.0, start: -0.5}}
+"""
 FINITE = st.floats(-1e6, 1e6, allow_subnormal=False)
 ANYTHING = st.floats(width=64)
 
@@ -348,6 +366,51 @@ def test_a_ramp_counts_seconds_and_not_ticks():
         sent.append(gate(np.array([8.0]), tick * half_ns)[0])
         gate.last.record(np.array(sent[-1:]), tick * half_ns)
     np.testing.assert_allclose(sent, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 8.0])
+
+
+def test_a_ramp_after_a_bring_up_is_whole_and_starts_where_the_bring_up_has_ended():
+    gate = SafetyGate(command(actuator(safe=0.0)), STEP_S, ramp_s=4 * STEP_S)
+    for _ in range(100):  # longer than the ramp
+        gate(np.array([2.0]), ramped=False)
+    sent = [gate(np.array([6.0]))[0] for _ in range(5)]
+    np.testing.assert_allclose(sent, [3.0, 4.0, 5.0, 6.0, 6.0])
+    gate.reset_to_safe_command()
+    np.testing.assert_allclose(gate(np.array([6.0])), [1.5])
+
+
+@pytest.fixture
+def brought_up(tmp_path: Path) -> tuple[Controller, Callable[[np.ndarray], np.ndarray]]:
+    """Return a controller in its bring-up, and a function that makes a tick at a position."""
+    (tmp_path / "wiring.yaml").write_text(BRING_UP)
+    model = tiny_model(tmp_path / "model.safetensors")
+    controller = Controller(str(tmp_path / "wiring.yaml"), str(model), "numpy", ramp_s=0.0)
+    controller.start(bring_up=True)
+    now_ns = 10**12
+
+    def tick(position: np.ndarray) -> np.ndarray:
+        nonlocal now_ns
+        now_ns += 10_000_000
+        joints = JointState(name=list(JOINTS), position=array("d", position))
+        controller.table.store_message("joints", joints, now_ns, now_ns)
+        controller.table.store_message("tilt", Vector3Stamped(), now_ns, now_ns)
+        controller.tick(now_ns, None)
+        sent = controller.compute_command(now_ns)
+        controller.gate.last.record(sent, now_ns)
+        return sent
+
+    return controller, tick
+
+
+def test_after_safe_commands_of_the_watchdog_a_bring_up_goes_on_from_where_the_robot_is(brought_up):
+    controller, tick = brought_up
+    position = np.array([2.5, -2.5])
+    for _ in range(20):
+        position = tick(position)
+    np.testing.assert_allclose(position, [2.3, -2.3])
+    for _ in range(200):
+        position = controller.gate.safe_command()
+        controller.gate.last.record(position, 10**12)
+    np.testing.assert_allclose(tick(position), [0.01, -0.01])
 
 
 def test_after_a_start_the_safe_command_holds_where_the_robot_is_by_then():

@@ -158,8 +158,9 @@ class SafetyGate:
         command: The command section of the wiring, with the limits, the largest rates of change and
             the safe values of the actuators.
         step_s: Seconds between two commands.
-        ramp_s: Seconds of the ramp (gradual change) from the safe command to the policy's commands,
-            at the start and after every safe command; 0: no ramp.
+        ramp_s: Seconds of the ramp (gradual change) to the policy's commands, at the start and
+            after every safe command; 0: no ramp. It starts from the safe command, or from the last
+            command that was not ramped, as at the end of a bring-up.
         limits: Narrower limits than the wiring's, for messages that cannot represent the wiring's
             limits exactly (see `compute_sendable_limits`).
     """
@@ -195,8 +196,10 @@ class SafetyGate:
         """Restart from the safe command, so that the ramp to the policy's commands starts again."""
         self._given = self.safe_command()
         self._ramped_periods, self._ramp_periods = 0.0, self._next_ramp_periods
+        self._ramp_start: Values | None = None
+        """The command (A,) from which the ramp starts; None: the safe command."""
         self.authority = 0.0
-        """The policy's share (0..1) in the previous command; the rest is the safe command."""
+        """The policy's share (0..1) in the previous command; the rest is the ramp's start."""
 
     def restart_at_measured_positions(self) -> None:
         """Restart the gate from a safe command that holds the newest measured positions.
@@ -234,8 +237,9 @@ class SafetyGate:
             now_ns: The time now in ns. An actuator may change by its largest rate times the time
                 since the previous command, but at most by one period's change. None: one period has
                 passed.
-            ramped: Whether to blend the command with the safe command as long as the ramp lasts,
-                which begins at each restart of the gate.
+            ramped: Whether to blend the command with the ramp's start as long as the ramp lasts,
+                which begins at each restart of the gate. The ramp does not begin before the first
+                command that is ramped.
         """
         allowed = np.minimum(np.maximum(command, self._low), self._high)
         if not (allowed == command).all():
@@ -244,11 +248,13 @@ class SafetyGate:
                 return self.reset_to_safe_command()
             self.counts.limited += 1
         periods = self.compute_periods_since_last_command(now_ns)
-        self._ramped_periods = min(self._ramped_periods + periods, self._ramp_periods)
+        if ramped:
+            self._ramped_periods = min(self._ramped_periods + periods, self._ramp_periods)
         self.authority = 1.0
         if ramped and self._ramped_periods < self._ramp_periods:
             self.authority = self._ramped_periods / self._ramp_periods
-            mixed = self.authority * allowed + (1.0 - self.authority) * self.safe_command()
+            start = self.safe_command() if self._ramp_start is None else self._ramp_start
+            mixed = self.authority * allowed + (1.0 - self.authority) * start
             allowed = np.clip(mixed, self._low, self._high)
             self.counts.ramped += 1
         else:
@@ -259,6 +265,8 @@ class SafetyGate:
                 self.counts.rate_limited += 1
             allowed = slowed
         self._given = allowed
+        if not ramped:
+            self._ramp_start = allowed
         return allowed.copy()
 
     def _limit_rate_of_change(self, allowed: Values, periods: float) -> Values:

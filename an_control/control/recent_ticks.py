@@ -83,7 +83,7 @@ class RecentTicks:
             previous_command: (A,) the newest command on the robot's topics when the tick began;
                 None if it is unknown.
             time_ns: The time of the tick, by the clock of the readings. If a tick is missing
-                before it, a gap is marked.
+                before it, or the clock has been set back, a gap is marked.
         """
         row = self._row
         if not self._complete:
@@ -98,7 +98,7 @@ class RecentTicks:
         else:
             np.take(table.numbers, self._places, out=self._raw[row], mode="clip")
             self._raw[row, self._missing] = np.nan
-        self._starts[row] = self._gap or time_ns - self._last_ns > self._lost_ns
+        self._starts[row] = self._gap or not 0 < time_ns - self._last_ns <= self._lost_ns
         self._gap = self._complete = False
         self._last_ns = time_ns
         self._count += 1

@@ -14,11 +14,14 @@ from an_control.record.layout import (
     CHANNELS,
     COMMAND,
     EVENTS,
+    GATE_NUMBERS,
+    GATE_TOPIC,
     NONE,
     TICK_NUMBERS,
     TICK_TOPIC,
     TYPES,
     BagError,
+    CommandKind,
     decode_event,
     decode_joint_state,
 )
@@ -42,8 +45,9 @@ class RecordedArrays:
         readings: Readings of the channels, float32 (T, N); NaN if a channel was missing.
         wanted: Commands of the policy, before limits, float64 (T, A) in physical units; NaN before
             the first one.
-        commands: Newest command that was sent before each tick, by any node, float64 (T, A); NaN
-            before the first one.
+        commands: Command that followed the readings of each tick, float64 (T, A): the tick's own,
+            or that of another node before the next tick; else the newest one before. NaN before the
+            first command. What was only proposed, in shadow mode, does not count.
         wiring: Text of the wiring file, which says where readings come from and commands go.
     """
 
@@ -75,6 +79,8 @@ def read_arrays(bag: Bag) -> RecordedArrays:
     actuators: tuple[str, ...] = ()
     newest: NDArray[np.float64] | None = None
     node, episode, wiring = "", 0, ""
+    kind, was_sent = int(CommandKind.POLICY), True  # of the next command
+    is_between_ticks = False
     for entry in bag.iterate_entries():
         if not node and entry.topic.endswith(f"/{EVENTS}") and entry.type == TYPES[EVENTS]:
             node = entry.topic.removesuffix(EVENTS)
@@ -85,14 +91,20 @@ def read_arrays(bag: Bag) -> RecordedArrays:
             continue
         if name == EVENTS and entry.sequence == 0:
             event = decode_event(entry.data)
-            kind = event["event"]
-            if kind == "wiring":
+            change = event["event"]
+            if change == "wiring":
                 wiring = wiring or str(event.get("text", ""))
-            episode += kind in ("reset", "activate") and bool(rows) and rows[-1][2] == episode
+            episode += change in ("reset", "activate") and bool(rows) and rows[-1][2] == episode
         elif name == TICK_TOPIC:
             stamp_ns = TICK_NUMBERS.decode_numbers(entry.data)[2]
-        elif name == COMMAND:
+            is_between_ticks = False
+        elif name == GATE_TOPIC:
+            kind, *_, number = GATE_NUMBERS.decode_numbers(entry.data)[:5]
+            was_sent = number != NONE
+        elif name == COMMAND and was_sent:
             actuators, newest = decode_joint_state(entry.data)
+            if kind == CommandKind.OTHER and is_between_ticks:
+                commands[-1] = newest
         elif name == CHANNELS:
             ids, values = decode_joint_state(entry.data)
             if len(ids) != len(values):
@@ -100,6 +112,7 @@ def read_arrays(bag: Bag) -> RecordedArrays:
             rows.append((entry.log_ns, stamp_ns, episode, ids, values.astype(np.float32)))
             wanted.append(None)
             commands.append(newest)
+            is_between_ticks = True
             if len(rows) > MAX_TICKS:
                 raise BagError(f"{bag.path}: has more than {MAX_TICKS} ticks")
         elif name == ACTION and wanted:

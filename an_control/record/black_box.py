@@ -14,7 +14,16 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from an_control.record.layout import FileHead
-from an_control.record.notes import EVENT, MESSAGE, MODEL, STATE, Note, NoteEncoder, SessionState
+from an_control.record.notes import (
+    EVENT,
+    MESSAGE,
+    MODEL,
+    STATE,
+    Note,
+    NoteEncoder,
+    SessionState,
+    find_time_of_next_note_ns,
+)
 
 MAX_BYTES = 64 * 2**20
 """Maximum memory of the black box, whatever duration that is."""
@@ -29,7 +38,7 @@ PAUSE_S, BATCH = 0.002, 50
 """The thread that writes the black box pauses for `PAUSE_S` seconds after every `BATCH` messages,
 so that other threads get the interpreter."""
 QUIET_S = 10.0
-"""Minimum time in seconds between two black boxes."""
+"""Minimum time in seconds between two black boxes. A stop that comes earlier is in a later one."""
 MAX_BOXES = 10
 """Maximum number of black boxes in a folder; the oldest are deleted."""
 CLOSE_S = 3.0
@@ -78,9 +87,11 @@ class BlackBox:
         self._batches: deque[Batch] = deque()
         self._bytes = 0
         self._newest: tuple[str, float] | None = None
-        """Folder of the newest written black box, and the time in seconds of its request."""
-        self._requests: SimpleQueue[str | None] = SimpleQueue()
-        """Folders of black boxes to write; None stops the thread that writes them."""
+        """Folder of the newest black box, and the time in seconds at which its notes are taken."""
+        self._waits = False
+        """Whether the notes of the newest black box have not been taken yet."""
+        self._requests: SimpleQueue[tuple[str, float] | None] = SimpleQueue()
+        """Black boxes to write, as `_newest`; None stops the thread that writes them."""
         self._save_now = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -158,9 +169,8 @@ class BlackBox:
             queue: The queued notes after this one.
             kept: The notes of the batch before this one.
         """
-        following = (note[-1] for note in list(queue) if note[-1] is not None)
-        if (time_ns := next(following, None)) is not None:
-            return int(time_ns)
+        if (time_ns := find_time_of_next_note_ns(queue)) is not None:
+            return time_ns
         if kept:
             return int(kept[-1][-1])
         return (
@@ -170,14 +180,18 @@ class BlackBox:
     def request_and_get_folder(self) -> str:
         """Ask the thread to write the black box, and return the folder; do not wait.
 
-        A request within ten seconds of the one before changes nothing. The call may come from any
-        thread, also from the watchdog's.
+        A request while a black box waits to be written changes nothing, because that one will also
+        hold what happens now. The call may come from any thread, also from the watchdog's.
         """
-        newest, now_s = self._newest, time.monotonic()
-        if newest is None or now_s - newest[1] > QUIET_S:
+        newest = self._newest
+        if newest is None or not self._waits:
             folder = self._folder / _make_unique_folder_name(f"black_box{self._node}")
-            newest = self._newest = str(folder), now_s
-            self._requests.put(newest[0])
+            taken_s = time.monotonic() + AFTER_S
+            if newest is not None:
+                taken_s = max(taken_s, newest[1] + min(QUIET_S, self._seconds / 2.0))
+            newest = self._newest = str(folder), taken_s
+            self._waits = True
+            self._requests.put(newest)
         return newest[0]
 
     def _write_requested(self, lock: threading.Lock, take_notes: Callable[[], object]) -> None:
@@ -185,12 +199,15 @@ class BlackBox:
 
         The black box's thread runs this; see `start` for the arguments.
         """
-        while (path := self._requests.get()) is not None:
-            self._save_now.wait(AFTER_S)
+        while (request := self._requests.get()) is not None:
+            path, taken_s = request
+            self._save_now.wait(max(0.0, taken_s - time.monotonic()))
             with lock:
+                self._waits = False
                 take_notes()
                 notes = [note for batch in self._batches for note in batch.notes]
-                head = self._state.make_file_head(self._encoder)
+                newest_ns = self._batches[-1].end_ns if self._batches else None
+                head = self._state.make_file_head(self._encoder, newest_ns)
             try:
                 self._write(Path(path), notes, head)
             except Exception as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -124,6 +124,11 @@ class NoteEncoder:
         return BagEntry(self._topics[EVENTS], TYPES[EVENTS], now_ns, now_ns, 1, data)
 
 
+def find_time_of_next_note_ns(queue: Iterable[Note]) -> int | None:
+    """Return the time in ns of the first of some notes that has one; None if none has."""
+    return next((note[-1] for note in tuple(queue) if note[-1] is not None), None)
+
+
 @dataclass(frozen=True)
 class ModelFile:
     """Model file that a recording refers to.
@@ -202,12 +207,16 @@ class SessionState:
         state.pop(kind, None)
         state[kind] = event
 
-    def make_file_head(self, encoder: NoteEncoder) -> FileHead:
+    def make_file_head(self, encoder: NoteEncoder, newest_ns: int | None) -> FileHead:
         """Return the content to write at the start of a new file.
 
         It holds the events that are still in force, such as an e-stop, and the model files.
+
+        Args:
+            encoder: Makes messages of the events.
+            newest_ns: Time of the newest note in ns, of the node's clock; None if it is not known.
         """
-        now_ns = time.time_ns()
+        now_ns = time.time_ns() if newest_ns is None else newest_ns + encoder.offset_ns
         events = list(self._events.values())
         models = {
             f"model:{one.sha256}": one.content

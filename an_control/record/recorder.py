@@ -49,6 +49,7 @@ from an_control.record.notes import (
     Note,
     NoteEncoder,
     SessionState,
+    find_time_of_next_note_ns,
 )
 from an_control.system.files import read_regular_file
 
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
 
 MAX_NOTES = 2048
 """Number of notes after which they are flushed even if no ticks come."""
+MAX_BATCH_BYTES = 4 * 2**20
+"""Bytes of notes after which they are passed to the writer, even if more notes are waiting."""
 FLUSH_S, TICK_S = 0.25, 0.001
 """Several ticks are flushed together, which costs less: those of `FLUSH_S` seconds, but at most as
 many as fit into a control period at `TICK_S` seconds each, so that a flush does not exceed it."""
@@ -129,6 +132,8 @@ class NodeRecorder:
         controller: The node's controller, whose state is recorded.
         settings: Parameters of the node, by name, to be recorded.
         serialize: Function that returns the bytes of a ROS message.
+        now_ns: Function that returns the time in ns of the node's clock; 0 if it is not known
+            yet.
         offset_ns: Number of ns to add to the node's clock for the time of day.
         log: Function that logs a line, called if recording stops because of an error.
     """
@@ -140,13 +145,17 @@ class NodeRecorder:
         controller: Controller,
         settings: Mapping[str, Any],
         serialize: Callable[[Any], bytes],
+        now_ns: Callable[[], int],
         offset_ns: int,
         log: Callable[[str], object],
     ) -> None:
         self._options, self._controller, self._log = options, controller, log
+        self._now_ns = now_ns
         self._encoder = NoteEncoder(node, serialize, offset_ns)
         self._state = SessionState()
         self._notes: deque[Note] = deque()
+        self._newest_ns: int | None = None
+        """Time of the newest note that the writer got; None before the first."""
         self._flushing = threading.Lock()
         step_s = controller.step_s
         self._flush_ticks = max(1, int(min(FLUSH_S / step_s, step_s / TICK_S)))
@@ -180,7 +189,7 @@ class NodeRecorder:
 
         def make_file_head() -> FileHead:
             """Return the content to write at the start of a file; there is none in the first."""
-            return next(heads, None) or self._state.make_file_head(self._encoder)
+            return next(heads, None) or self._state.make_file_head(self._encoder, self._newest_ns)
 
         def make_folder() -> BagFolder:
             """Create the folder of the recording, and return the object that writes its files."""
@@ -396,7 +405,14 @@ class NodeRecorder:
             now_ns: Time in ns, of the node's clock; None is the present time.
             **values: Values that describe the change.
         """
-        self._notes.append((EVENT, kind, values, now_ns))
+        self._notes.append((EVENT, kind, values, now_ns or self._read_time_ns()))
+
+    def _read_time_ns(self) -> int | None:
+        """Return the time of the node's clock in ns; None if it is not known yet.
+
+        A note without a time gets that of the next note.
+        """
+        return self._now_ns() or None
 
     def _record_model_file(self, model: ModelFile | None, now_ns: int | None) -> None:
         """Add a model file to the recording as an attached file, if its content is in memory.
@@ -406,7 +422,8 @@ class NodeRecorder:
             now_ns: Time in ns, of the node's clock; None is the present time.
         """
         if model is not None and model.content is not None:
-            self._notes.append((MODEL, f"model:{model.sha256}", model.content, now_ns))
+            time_ns = now_ns or self._read_time_ns()
+            self._notes.append((MODEL, f"model:{model.sha256}", model.content, time_ns))
 
     def flush(self, *, even_if_few: bool = False) -> None:
         """Pass the queued notes to the writer or the black box, if enough ticks have been recorded.
@@ -440,11 +457,17 @@ class NodeRecorder:
         size = 0
         while notes:
             note = notes.popleft()
+            if note[-1] is None:
+                note = (*note[:-1], find_time_of_next_note_ns(notes) or self._newest_ns)
+            self._newest_ns = note[-1]
             entry = self._encoder.make_bag_entry(note)
             if note[0] == EVENT:
                 self._state.update_events_to_repeat(note)
             size += len(entry.data) + OVERHEAD_BYTES
             entries.append(entry)
+            if size > MAX_BATCH_BYTES:
+                self._writer.enqueue(entries, size)
+                entries, size = [], 0
         self._writer.enqueue(entries, size)
 
     def request_black_box_and_describe_place(self, reason: str) -> str:

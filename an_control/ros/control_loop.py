@@ -457,8 +457,9 @@ class Loop:
         return False
 
     def _publish_diagnostics(self) -> None:
-        """Publish the diagnostics; a timer calls this once a second."""
+        """Publish the diagnostics; a timer calls this once a second, also without ticks."""
         self._reports.publish_diagnostics(self.active)
+        self._record.flush()
 
 
 class LoopGuard:

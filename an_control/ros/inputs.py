@@ -136,6 +136,9 @@ def describe_competing_publishers(
 
 MEMORY_NS, MEMORY_MESSAGES = 10_000_000_000, 10
 """The fastest message is remembered for at least this time in ns and this number of messages."""
+CLOCK_STEP_NS = 10_000_000
+"""The wall clock was set if it has moved against the steady clock by more than this time in ns. A
+clock that is only slowed down or sped up moves less between two messages."""
 MAX_PUBLISHERS = 100
 GAP_PERIODS = 2
 NEVER_NS = 1 << 62
@@ -187,6 +190,8 @@ class Arrivals:
     def __init__(self, period_ns: int) -> None:
         self._period_ns = period_ns
         self._lateness: dict[bytes, MessageDelay] = {}
+        self._wall_offset_ns = 0
+        """Newest difference between the wall clock and the steady clock."""
         self._alive_ns: int | None = None
         self._gap_ns, self._gap_end_ns = 0, -NEVER_NS
 
@@ -205,17 +210,34 @@ class Arrivals:
         """
         if info is not None and info["source_timestamp"]:
             publisher = bytes((info.get("publisher_gid") or {}).get("data", b""))
+            wall_ns = read_wall_clock_ns()
+            self._forget_delays_if_clock_was_set(wall_ns - read_steady_clock_ns())
             if publisher not in self._lateness:
                 if len(self._lateness) >= MAX_PUBLISHERS:
                     self._lateness.clear()
                 self._lateness[publisher] = MessageDelay()
-            return now_ns - self._lateness[publisher](
-                info["source_timestamp"], read_wall_clock_ns()
-            )
+            return now_ns - self._lateness[publisher](info["source_timestamp"], wall_ns)
         last_ns = self._alive_ns
         if last_ns is not None and now_ns - last_ns > GAP_PERIODS * self._period_ns:
             return last_ns
         return self._gap_ns if now_ns <= self._gap_end_ns + self._period_ns else now_ns
+
+    def _forget_delays_if_clock_was_set(self, wall_offset_ns: int) -> None:
+        """Forget the delays of all publishers if this machine's wall clock was set.
+
+        Otherwise all messages would seem to take longer by how far it was set forward.
+
+        Args:
+            wall_offset_ns: The present difference between the wall clock and the steady clock.
+        """
+        if abs(wall_offset_ns - self._wall_offset_ns) > CLOCK_STEP_NS:
+            self._lateness.clear()
+        self._wall_offset_ns = wall_offset_ns
+
+
+def read_steady_clock_ns() -> int:
+    """Return the time of the steady clock in ns, which nobody can set."""
+    return time.monotonic_ns()
 
 
 def read_wall_clock_ns() -> int:

@@ -101,6 +101,8 @@ class Operator:
 
     def __init__(self, caller: Node, timeout_s: float) -> None:
         self._caller, self._timeout_s = caller, timeout_s
+        self._clients: dict[str, Any] = {}
+        """Clients of the called services by full name, which are kept for further calls."""
 
     def find_policy_nodes(self) -> list[str]:
         """Return the full names of all policy nodes on the network, sorted.
@@ -128,7 +130,7 @@ class Operator:
         Raises:
             TimeoutError: The node is not there or does not answer.
         """
-        client = self._wait_for_service_and_create_client(Trigger, f"{node}/{service}")
+        client = self._wait_for_service_and_get_client(Trigger, f"{node}/{service}")
         answer = call_until_answered(
             self._caller, lambda: client.call_async(Trigger.Request()), self._compute_deadline_s()
         )
@@ -140,7 +142,7 @@ class Operator:
         Raises:
             TimeoutError: The node is not there or does not answer.
         """
-        client = self._wait_for_service_and_create_client(GetState, f"{node}/get_state")
+        client = self._wait_for_service_and_get_client(GetState, f"{node}/get_state")
         answer = call_until_answered(
             self._caller, lambda: client.call_async(GetState.Request()), self._compute_deadline_s()
         )
@@ -228,13 +230,15 @@ class Operator:
     def _compute_deadline_s(self) -> float:
         return time.monotonic() + self._timeout_s
 
-    def _wait_for_service_and_create_client(self, type_: Any, name: str) -> Any:
-        """Wait until a service is there, and return a client of it.
+    def _wait_for_service_and_get_client(self, type_: Any, name: str) -> Any:
+        """Wait until a service is there, and return a client of it, the same at each call.
 
         Raises:
             TimeoutError: The service does not appear in time.
         """
-        client: Any = self._caller.create_client(type_, name)
+        client = self._clients.get(name)
+        if client is None:
+            client = self._clients[name] = self._caller.create_client(type_, name)
         if not client.wait_for_service(timeout_sec=self._timeout_s):
             raise TimeoutError
         return client
@@ -253,8 +257,8 @@ class Operator:
             TimeoutError: The node does not answer, and its state does not show that the transition
                 succeeded.
         """
-        client = self._wait_for_service_and_create_client(ChangeState, f"{node}/change_state")
-        states = self._wait_for_service_and_create_client(GetState, f"{node}/get_state")
+        client = self._wait_for_service_and_get_client(ChangeState, f"{node}/change_state")
+        states = self._wait_for_service_and_get_client(GetState, f"{node}/get_state")
         request = ChangeState.Request(transition=Transition(id=transition))
         future, until_s = client.call_async(request), self._compute_deadline_s()
         while time.monotonic() < until_s:

@@ -251,9 +251,15 @@ class CommandOutput:
             self._retirer.cancel()
 
     def _subscribe_to_commands(self) -> None:
-        """Subscribe to the commands of other nodes."""
+        """Subscribe to the commands of other nodes.
+
+        Until they arrive, each actuator counts as commanded by the newest command, which may be
+        this node's own.
+        """
         if self._listening:
             return
+        known = self._last.values
+        self._heard[:] = np.nan if known is None else known
         for message, span in zip(self._messages, self._slices, strict=True):
             self._listening.append(
                 self._node.create_subscription(

@@ -56,18 +56,14 @@ def make_recorder(node: Node, settings: Settings, controller: Controller) -> Nod
     logs = Path(str(rclpy.logging.get_logging_directory()))
     options = RecordOptions(
         folder=Path(settings.record).expanduser() if settings.record else None,
-        limits=Limits(
-            int(settings.record_split_mb * MB),
-            settings.record_split_s,
-            int(settings.record_max_mb * MB),
-        ),
+        limits=make_limits(settings),
         black_box_folder=Path(settings.black_box).expanduser()
         if settings.black_box
         else logs / FOLDER,
         black_box_s=settings.black_box_s,
     )
-    simulated = bool(node.get_parameter("use_sim_time").value)
-    offset_ns = 0 if simulated else time.time_ns() - time.monotonic_ns()
+    clock = LoopClock(node)
+    offset_ns = 0 if clock.simulated else time.time_ns() - time.monotonic_ns()
 
     def log(text: str) -> None:
         node.get_logger().error(text)
@@ -78,9 +74,23 @@ def make_recorder(node: Node, settings: Settings, controller: Controller) -> Nod
         controller,
         asdict(settings),
         serialize_message,
+        clock.now_ns,
         offset_ns,
         log,
     )
+
+
+def make_limits(settings: Settings) -> Limits:
+    """Return the limits of a recording's size that a node's parameters ask for.
+
+    Only whole files are deleted. So if all files together have a limit and a single one has none,
+    or a larger one, a new file is started after a quarter of the whole.
+    """
+    split_bytes = int(settings.record_split_mb * MB)
+    total_bytes = int(settings.record_max_mb * MB)
+    if total_bytes and not 0 < split_bytes <= total_bytes:
+        split_bytes = max(1, total_bytes // 4)
+    return Limits(split_bytes, settings.record_split_s, total_bytes)
 
 
 class LoopRecord:
@@ -129,6 +139,11 @@ class LoopRecord:
         if self.recorder is not None:
             self.recorder.record_readings(readings, self._tick[0])
             self.recorder.flush()
+
+    def flush(self) -> None:
+        """Pass all that was recorded to the disk or the black box, also if no tick is made."""
+        if self.recorder is not None:
+            self.recorder.flush(even_if_few=True)
 
     def record_failure(self, why: str) -> None:
         """Record that the newest tick failed, unless `record_tick` has recorded it already.

@@ -182,8 +182,8 @@ def measure_and_print_tick_times(seconds: float) -> None:
         )
         if mode == "off":
             doctor.mark_gap()
-        elif mode == "examining" and not doctor.process.is_busy:
-            doctor.request_examination()
+        elif mode == "examining" and doctor._watch is not None and not doctor.process.is_busy:
+            doctor._examinations.send_request(doctor._watch.ticks)
         if number % BLOCK >= SETTLED:
             times[mode].append((loop.tick_s, loop.cpu_s, loop.doctor_s))
     doctor.close()

@@ -1,10 +1,12 @@
 """Recorded readings and commands as arrays and as tables."""
 
 import csv
+from array import array
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sensor_msgs.msg import JointState
 from stand import IDS, Stand, readings_of
 
 from an_control.cli import main
@@ -38,6 +40,30 @@ def test_arrays_hold_what_was_read_wanted_and_sent(stand: Stand, walked: Path) -
     sent = np.array([one.effort for one in stand.commands[:21]])
     assert arrays.commands.tobytes() == sent.tobytes()
     assert np.clip(arrays.wanted, -8.0, 8.0).tobytes() == sent.tobytes()
+
+
+@pytest.mark.parametrize("activate", [True, False])
+def test_what_a_person_commands_beside_a_shadow_node_follows_the_readings_that_it_answers(
+    stand: Stand, tmp_path: Path, activate: bool
+) -> None:
+    node = stand.start(activate=False, shadow=True, record=str(tmp_path / "bags"))
+    node.trigger_configure()
+    if activate:
+        node.trigger_activate()
+    person = stand.peer.create_publisher(JointState, "commands", 10)
+    stand.until(lambda: stand.joints.get_subscription_count() == 1, "joint_states matched")
+    stand.until(lambda: stand.tilt.get_subscription_count() == 1, "tilt matched")
+    stand.until(lambda: person.get_subscription_count() >= 2, "commands matched")
+    last, sent = node._loop.controller.gate.last, []
+    for step in range(6):
+        stand.watch(step)
+        count = last.count
+        sent.append([1.0 + step, -1.0 - step])
+        person.publish(JointState(name=["left", "right"], effort=array("d", sent[-1])))
+        stand.until(lambda count=count: last.count > count, "the person's command heard")
+    node.trigger_shutdown()
+    (found,) = (tmp_path / "bags").iterdir()
+    assert read_arrays(Bag(found)).commands.tolist() == sent
 
 
 def test_tables_keep_every_bit(walked: Path, tmp_path: Path) -> None:

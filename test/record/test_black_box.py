@@ -141,13 +141,42 @@ def test_the_black_box_forgets_in_simulated_time_too(stand: Stand, tmp_path: Pat
     node = stand.start()
     options = recorder.RecordOptions(None, Limits(), tmp_path, black_box_s=1.0)
     simulated = recorder.NodeRecorder(
-        options, "/robot", node._loop.controller, {}, serialize_message, offset_ns=0, log=print
+        options, "/robot", node._loop.controller, {}, serialize_message, lambda: 0, 0, log=print
     )
     for tick in range(100):  # ten seconds after the simulator's start
         simulated.record_tick(tick * 100_000_000, None, sends_command=False)
         simulated.flush(even_if_few=True)
     assert len(simulated._black_box._batches) == 11
     simulated.close()
+
+
+def test_a_second_stop_soon_after_a_box_was_written_gets_a_box_of_its_own(
+    stand: Stand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(black_box, "AFTER_S", 0.0)
+    monkeypatch.setattr(black_box, "QUIET_S", 0.5)
+    node = stand.start(black_box=str(tmp_path / "boxes"))
+    stand.step(0)
+    first = node._recorder.request_black_box_and_describe_place("watchdog")
+    stand.until(lambda: not node._recorder._black_box._waits, "the first box is taken")
+    second = node._recorder.request_black_box_and_describe_place("e-stop")
+    assert first != second == node._recorder.request_black_box_and_describe_place("and a third")
+    stand.until(lambda: not node._recorder._black_box._waits, "the second box is taken")
+    node.trigger_shutdown()
+    reasons = []
+    for box in boxes(tmp_path / "boxes"):
+        with SessionReplay(Bag(box), deserialize_message) as replay:
+            list(replay.replay_commands())
+            reasons.append(replay.summary.events["stopped"])
+    assert reasons == [1, 3]
+
+
+def test_notes_do_not_grow_while_ros_time_stands_still(stand: Stand, tmp_path: Path) -> None:
+    node = stand.start(black_box=str(tmp_path / "boxes"), black_box_s=5.0)
+    stand.step(0)
+    for _ in range(3):
+        node._recorder.record_event("parameter", name="any", value=1)
+    stand.until(lambda: not node._recorder._notes, "the diagnostics' timer passes the notes on")
 
 
 def test_only_the_newest_black_boxes_stay(tmp_path: Path) -> None:

@@ -130,6 +130,7 @@ def steady(stand, monkeypatch) -> list[int]:
     clock, wall = time.monotonic_ns, time.time_ns
     monkeypatch.setattr(time, "monotonic_ns", lambda: ahead[1] if ahead[1:] else clock() + ahead[0])
     monkeypatch.setattr(inputs, "read_wall_clock_ns", lambda: wall() + ahead[0])
+    monkeypatch.setattr(inputs, "read_steady_clock_ns", lambda: wall() + ahead[0])
     stand.start(mode="rate")
     return ahead
 
@@ -164,6 +165,25 @@ def test_a_clock_that_is_set_is_followed_after_a_while():
     lates = [late((step - 500) * STEP_NS, step * STEP_NS) for step in range(2000, 5000)]
     assert lates[0] == 500 * STEP_NS and lates[-1] == 0
     assert lates.index(0) * STEP_NS <= 2.1 * inputs.MEMORY_NS
+
+
+def test_a_node_whose_own_clock_is_set_does_not_take_fresh_messages_for_old_ones(monkeypatch):
+    arrivals, ahead_ns = inputs.Arrivals(STEP_NS), 0
+    now_ns = 10 * SECOND_NS
+    monkeypatch.setattr(inputs, "read_wall_clock_ns", lambda: now_ns + ahead_ns)
+    monkeypatch.setattr(inputs, "read_steady_clock_ns", lambda: now_ns)
+
+    def find_lateness_ns() -> int:
+        info = {"source_timestamp": now_ns, "publisher_gid": {"data": b"1"}}
+        return now_ns - arrivals.correct_arrival_ns(info, now_ns)
+
+    for _ in range(100):
+        now_ns += STEP_NS
+        assert find_lateness_ns() == 0
+    ahead_ns = SECOND_NS // 3
+    for _ in range(100):
+        now_ns += STEP_NS
+        assert find_lateness_ns() == 0
 
 
 def test_a_clock_that_is_set_is_followed_as_soon_with_one_message_a_second():

@@ -302,6 +302,21 @@ def test_a_model_without_a_monitor_has_no_doctor_at_work(
     assert stand.node._loop.doctor._watch is None and len(begun) == 1
 
 
+def test_an_error_in_the_doctors_part_of_a_tick_stops_the_doctor_and_not_the_robot(
+    ant, said, monkeypatch
+):
+    robot = ant(with_wrong_sign())
+
+    def fail(*how: object) -> bool:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(RunningDoctor, "_handle_answer_or_send_request", fail)
+    robot.walk(200)
+    assert robot.stand.node._loop.active
+    assert len(lines_of(said, "the wiring doctor is off until the node is configured again: ")) == 1
+    assert "can't start new thread" in robot.status().message
+
+
 class CannedDoctor:
     """A doctor's process that gives the same answer to each request at once."""
 
@@ -310,7 +325,7 @@ class CannedDoctor:
     def __init__(self, certainty: str, alternatives: Sequence[str] = ()) -> None:
         self.asked = 0
         self._answers: list[list[dict[str, Any]]] = []
-        self._finding = {
+        self.findings = [{
             "kind": "motor reversed",
             "members": ["hip_3"],
             "text": "turns the wrong way",
@@ -320,11 +335,11 @@ class CannedDoctor:
             "alternatives": alternatives,
             "lines": [],
             "conversions": {},
-        }
+        }]  # fmt: skip
 
     def send_request(self, request: object) -> None:
         self.asked += 1
-        self._answers.append([dict(self._finding)])
+        self._answers.append([dict(one) for one in self.findings])
 
     def pop_answer(self) -> list[dict[str, Any]] | None:
         return self._answers.pop() if self._answers else None
@@ -358,3 +373,53 @@ def test_a_finding_that_is_as_likely_as_another_is_never_announced(improbable_an
     for _ in range(1000):
         loop.step(1, watched=True)
     assert process.asked > 2 and not loop.said
+
+
+WRONG_SIGN = {
+    "kind": "sign",
+    "members": ["hip_1.position"],
+    "text": "has the wrong sign",
+    "correction": RIGHT,
+    "log_odds": -400.0,
+    "certainty": "certain",
+    "alternatives": (),
+    "lines": [],
+    "conversions": {"hip_1.position": (1.4323945, 0.0)},
+}
+
+
+def answer(loop: ControlLoop, process: CannedDoctor, count: int) -> None:
+    """Let the robot walk until the doctor has answered `count` times more."""
+    until = process.asked + count
+    for _ in range(2000):
+        loop.step(1, watched=True)
+        if process.asked > until:  # the answers before the newest request have been handled
+            return
+    raise AssertionError("the doctor is not asked")
+
+
+def test_while_the_newest_answer_blames_a_motor_nothing_is_corrected_unasked(improbable_ant):
+    process = CannedDoctor("certain")
+    motor = process.findings[0]
+    loop = improbable_ant(process)
+    doctor = loop.doctor
+    process.findings = [WRONG_SIGN]
+    answer(loop, process, 2)
+    process.findings = [WRONG_SIGN, motor]
+    answer(loop, process, 1)
+    doctor.set_automatically_corrected_kinds(["sign"])
+    assert [one.corrected for one in doctor.findings if one.kind == "sign"] == [False]
+    process.findings = [WRONG_SIGN]
+    answer(loop, process, 1)
+    assert [one.corrected for one in doctor.findings if one.kind == "sign"] == [True]
+
+
+def test_a_report_of_the_monitor_counts_only_once_while_the_policy_does_not_step(improbable_ant):
+    process = CannedDoctor("certain")
+    loop = improbable_ant(process)
+    answer(loop, process, 1)
+    asked = process.asked
+    loop.controller._should_step = lambda readings, stamp_ns: False
+    for _ in range(300):
+        loop.step(1, watched=True)
+    assert process.asked == asked

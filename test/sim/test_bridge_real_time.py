@@ -14,6 +14,7 @@ from tiny_robot import TinyEnv, begin, command
 
 from an_control_sim.bridge.bridge import Bridge
 from an_control_sim.bridge.episodes import run_episodes
+from an_control_sim.bridge.run_control import StopRequestedError
 
 HELD = [np.float32(0.3), np.float32(0.3)]
 
@@ -42,6 +43,26 @@ def test_real_time_is_paced_and_holds_the_newest_command(serve, responder):
         bridge.step()
         assert TinyEnv.actions[-1].tolist() == HELD
     assert time.monotonic() - begin_s >= 0.09, "10 steps of 0.01 s, the first may be late"
+
+
+def test_physics_slower_than_real_time_still_get_commands_and_can_be_stopped(
+    serve, responder, monkeypatch
+):
+    step = TinyEnv.step
+
+    def step_slowly(env, action):
+        time.sleep(0.015)
+        return step(env, action)
+
+    monkeypatch.setattr(TinyEnv, "step", step_slowly)
+    bridge = serve(realtime=True, command_timeout_s=60.0)
+    responder.answer = push
+    begin(bridge)
+    step_until(bridge, HELD)
+    bridge.run.stop()
+    with pytest.raises(StopRequestedError):
+        for _ in range(2):
+            bridge.step()
 
 
 def test_in_real_time_an_old_command_gives_way_to_the_safe_one(serve, responder):

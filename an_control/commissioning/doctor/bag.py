@@ -12,7 +12,16 @@ import numpy as np
 
 from an_control.commissioning.doctor.driven import DrivenRecorder
 from an_control.policy import Model
-from an_control.record.layout import ATTACHMENT, COMMAND, TYPES, BagError, decode_joint_state
+from an_control.record.layout import (
+    ATTACHMENT,
+    COMMAND,
+    GATE_NUMBERS,
+    GATE_TOPIC,
+    NONE,
+    TYPES,
+    BagError,
+    decode_joint_state,
+)
 from an_control.record.reader import Bag, is_same_topic
 from an_control.wiring import Wiring, make_stamp_reader
 
@@ -28,7 +37,8 @@ def make_recorder_from_bag(
     """Return a recorder that holds a robot's readings and commands from a bag.
 
     The readings are read from the topics of the wiring's sources, the commands from its command
-    topics. If a policy node recorded the bag, the commands that the node wrote into it are added.
+    topics. If a policy node recorded the bag, the commands that the node wrote into it are added,
+    but for those that it only proposed, in shadow mode.
 
     Args:
         wiring: The robot's wiring.
@@ -49,6 +59,7 @@ def make_recorder_from_bag(
     stamps = {name: make_stamp_reader(cls) for name, cls in classes.items()}
     readers: dict[str, list[str]] = {}
     commanders: dict[str, list[int]] = {}
+    was_sent = True
     for entry in bag.iterate_entries():
         if entry.type == ATTACHMENT:
             continue
@@ -72,7 +83,9 @@ def make_recorder_from_bag(
                 driven.add_command_message(number, deserialize(entry.data, cls), entry.log_ns)
         except (BagError, ValueError, RuntimeError) as error:
             raise BagError(f"{bag.path}: topic {entry.topic}: {error}") from error
-        if entry.topic.endswith(f"/{COMMAND}") and entry.type == TYPES[COMMAND]:
+        if entry.topic.endswith(f"/{GATE_TOPIC}") and entry.type == TYPES[GATE_TOPIC]:
+            was_sent = GATE_NUMBERS.decode_numbers(entry.data)[4] != NONE
+        if was_sent and entry.topic.endswith(f"/{COMMAND}") and entry.type == TYPES[COMMAND]:
             names, values = decode_joint_state(entry.data)
             by_name = dict(zip(names, values, strict=False))
             if set(wiring.command.names) <= set(by_name):

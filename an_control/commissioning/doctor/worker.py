@@ -96,7 +96,7 @@ class Examiner:
         diagnosis = diagnose(recording, self._forward, list_undetectable=False)
         wiring = None
         if diagnosis.findings:
-            with suppress(ValueError):  # somebody is writing the file
+            with suppress(ValueError, OSError):  # somebody is writing the file
                 wiring = load_wiring(request_values["wiring"])
         return [
             describe_finding(one, diagnosis, recording, request_values, wiring, self._model)
@@ -154,7 +154,8 @@ def describe_finding(
         diagnosis: The diagnosis that it belongs to.
         recording: The recording that was examined.
         request_values: The values of the request by name.
-        wiring: The wiring in the file; None if the file cannot be read.
+        wiring: The wiring in the file; None if the file cannot be read. If it has other actuators
+            than the model, the finding has no lines.
         model: The model.
     """
     configured = CandidateWiring.from_recording(recording)
@@ -165,6 +166,10 @@ def describe_finding(
     alone = configured
     if change is not None:
         alone = copy_with_values_of(configured, diagnosis.corrected, change, members)
+    lines: list[tuple[int, str, str]] = []
+    if wiring is not None:
+        with suppress(ValueError, OSError):  # the file has been changed since the node read it
+            lines = list_changed_lines(alone, recording, request_values, wiring, model)
     return {
         "kind": finding.kind,
         "members": list(finding.members),
@@ -173,9 +178,7 @@ def describe_finding(
         "log_odds": round(float(finding.log_odds), 1),
         "certainty": finding.certainty,
         "alternatives": list(diagnosis.alternatives),
-        "lines": []
-        if wiring is None
-        else list_changed_lines(alone, recording, request_values, wiring, model),
+        "lines": lines,
         "conversions": list_corrected_scales_and_offsets(finding, members, alone, request_values),
     }
 

@@ -31,6 +31,9 @@ START = (
 """The program of the process. It lowers its priority before its imports, which take a second. This
 module does not import the doctor, because a node that never needs it should not hold its code."""
 LENGTH_BYTES = 8
+ANSWER_S = 120.0
+"""Seconds in which the process must answer a request; else it is ended. The longest examination was
+seen to take a tenth of that beside other work."""
 END_S = 2.0
 """Seconds in which the process must end once it is closed; then it is killed."""
 
@@ -92,6 +95,11 @@ class DoctorProcess:
         if answer is not None:
             self._answer, self._busy = None, False
         return answer
+
+    def fail(self, reason: str) -> None:
+        """End the process because of an error elsewhere; `reason` becomes `failure`."""
+        self.failure = self.failure or reason
+        self.close()
 
     def close(self) -> None:
         """End the process, without waiting for it."""
@@ -160,7 +168,12 @@ class DoctorProcess:
         body = content.getvalue()
         process.stdin.write(len(body).to_bytes(LENGTH_BYTES, "little") + body)
         process.stdin.flush()
-        line = process.stdout.readline()
+        guard = threading.Timer(ANSWER_S, process.kill)
+        guard.start()
+        try:
+            line = process.stdout.readline()
+        finally:
+            guard.cancel()
         if not line.endswith(b"\n"):
             raise EOFError
         answer: list[dict[str, Any]] = json.loads(line)

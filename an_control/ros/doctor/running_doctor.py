@@ -54,7 +54,7 @@ class RunningDoctor:
         self._points: dict[tuple[str, tuple[str, ...]], int] = {}
         """The points of each finding of the last answer, with those of the answers before it."""
         self._blames_motor = False
-        """Whether the answer with the announced mistakes also names a motor's."""
+        """Whether the newest answer names a mistake of a motor."""
         self._failure_logged = False
         self._watched: tuple[ChannelTable | None, Policy | None] = None, None
         self._watch: ReadingsWatch | None = None
@@ -95,7 +95,8 @@ class RunningDoctor:
     ) -> None:
         """Record a tick, and ask the doctor if the readings have been improbable for some time.
 
-        This is called after the tick's command was sent, so that it delays no command.
+        This is called after the tick's command was sent, so that it delays no command. After an
+        error the robot goes on without the doctor.
 
         Args:
             readings: The readings of the tick.
@@ -106,17 +107,22 @@ class RunningDoctor:
         """
         controller = self._controller
         policy, table = controller.acting.policy, controller.table
-        if table is not self._watched[0] or policy is not self._watched[1]:
-            self._watched, self._watch = (table, policy), self._start_watch(table, policy)
-        watch = self._watch
-        if watch is None:
-            return
-        if controller.stepped:
-            watch.record_tick(readings, previous_command, now_ns if stamp_ns is None else stamp_ns)
-        else:
-            watch.ticks.mark_gap()
-        if watch.check_monitor_report_if_due():
-            self._handle_answer_or_send_request(watch)
+        try:
+            if table is not self._watched[0] or policy is not self._watched[1]:
+                self._watched, self._watch = (table, policy), self._start_watch(table, policy)
+            watch = self._watch
+            if watch is None:
+                return
+            if controller.stepped:
+                time_ns = now_ns if stamp_ns is None else stamp_ns
+                watch.record_tick(readings, previous_command, time_ns)
+            else:
+                watch.ticks.mark_gap()
+            if watch.check_monitor_report_if_due():
+                self._handle_answer_or_send_request(watch)
+        except Exception as error:
+            self.process.fail(repr(error))
+            self._log_failure_once()
 
     def _start_watch(self, table: ChannelTable, policy: Policy) -> ReadingsWatch | None:
         """Return a watch for a new channel table or policy; None if the policy has no monitor.
@@ -138,12 +144,8 @@ class RunningDoctor:
         if watch.are_improbable:
             self._clear_since_s = 0.0
         examinations = self._examinations
-        if failure := examinations.process.failure:
-            if not self._failure_logged:
-                self._failure_logged = True
-                self._logger.warning(
-                    f"the wiring doctor is off until the node is configured again: {failure}"
-                )
+        if examinations.process.failure:
+            self._log_failure_once()
         elif (answer := examinations.pop_answer()) is not None:
             self._announce_agreed_findings(
                 [RunningFinding(**_convert_lists_to_tuples(one)) for one in answer]
@@ -153,13 +155,14 @@ class RunningDoctor:
         if not (watch.are_improbable or examinations.process.is_busy):
             self._withdraw_outdated_findings()
 
-    def request_examination(self) -> None:
-        """Let the doctor examine the recorded ticks.
-
-        The answer to the request before must have been handled.
-        """
-        if self._watch is not None:
-            self._examinations.send_request(self._watch.ticks)
+    def _log_failure_once(self) -> None:
+        """Log why the doctor is off, unless this was logged before."""
+        if not self._failure_logged:
+            self._failure_logged = True
+            self._logger.warning(
+                "the wiring doctor is off until the node is configured again:"
+                f" {self.process.failure}"
+            )
 
     def apply_corrections_or_explain(self) -> str:
         """Correct the announced mistakes in scale, sign and offset, on request of a person.
@@ -260,31 +263,30 @@ class RunningDoctor:
         before = self._points
         self._points = {one.key: before.get(one.key, 0) + one.points for one in found if one.points}
         agreed = [one for one in found if self._points.get(one.key, 0) >= ANNOUNCED_POINTS]
+        self._blames_motor = any(one.kind.startswith("motor") for one in found)
         self._examinations.set_next_pause(found=bool(self._points))
         known = {one.key for one in self.findings if not one.corrected}
         corrected = [one for one in self.findings if one.corrected]
         new = [one for one in agreed if one.key not in known]
-        if not new:
-            return
-        self.findings = [*agreed, *corrected]
-        file = self._controller.wiring.file
-        for one in new:
-            self._logger.warning(
-                f"doctor: {one.sentence}, {one.how_sure}: {one.describe_change(file)}"
-            )
-        self._blames_motor = any(one.kind.startswith("motor") for one in found)
+        if new:
+            self.findings = [*agreed, *corrected]
+            file = self._controller.wiring.file
+            for one in new:
+                self._logger.warning(
+                    f"doctor: {one.sentence}, {one.how_sure}: {one.describe_change(file)}"
+                )
         self._apply_automatic_corrections()
 
     def _apply_automatic_corrections(self) -> None:
         """Correct the announced mistakes that may be corrected without a request.
 
-        Nothing is corrected while the newest answer also names a mistake of a motor, because the
-        effects of that may look like a sensor's mistake.
+        Only what the newest answer names again is corrected, and nothing while that answer also
+        names a mistake of a motor, because the effects of that may look like a sensor's mistake.
         """
         if not self._blames_motor:
             may_correct = self._corrections.may_correct_unasked
             for one in self.findings:
-                if not one.corrected and may_correct(one):
+                if not one.corrected and one.key in self._points and may_correct(one):
                     self._correct_findings_or_explain([one])
 
     def _correct_findings_or_explain(self, findings: Sequence[RunningFinding]) -> str:
@@ -301,15 +303,15 @@ class RunningDoctor:
         return reason
 
     def _withdraw_outdated_findings(self) -> None:
-        """Drop findings that are not corrected, if readings have been probable for 10 s."""
+        """Forget what is not corrected, if readings have been probable for 10 s."""
         now_s = self._clock()
         if not self._clear_since_s:
             self._clear_since_s = now_s
-        elif self.findings and now_s - self._clear_since_s >= CLEAR_S:
+        elif now_s - self._clear_since_s >= CLEAR_S:
             left = [one for one in self.findings if one.corrected]
             if len(left) < len(self.findings):
                 self._logger.info("doctor: the readings are probable again")
-            self.findings, self._points = left, {}
+            self.findings, self._points, self._blames_motor = left, {}, False
 
 
 def _list_rewired_entries(wiring: Wiring, wiring_before: Wiring) -> set[str]:

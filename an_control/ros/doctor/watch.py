@@ -37,7 +37,7 @@ class ReadingsWatch:
         self._doubt_nats = DOUBT_NATS * len(channels)
         self._check_ticks = max(1, round(CHECK_S / step_s))
         self._unchecked = 0
-        """Number of ticks since the last look at the monitor's report."""
+        """Number of ticks that were recorded since the last look at the monitor's report."""
         needed_ticks = max(LEAST_DOUBT_TICKS, round(DOUBT_S / step_s))
         self._needed_doubts = -(-needed_ticks // self._check_ticks)
         self._doubts = 0
@@ -57,12 +57,15 @@ class ReadingsWatch:
     def record_tick(
         self, readings: Readings, previous_command: np.ndarray | None, time_ns: int
     ) -> None:
-        """Record a tick; see `RecentTicks.record_tick`."""
+        """Record a tick in which the policy has stepped; see `RecentTicks.record_tick`."""
+        self._unchecked += 1
         self.ticks.record_tick(self._table, readings, previous_command, time_ns)
 
     def check_monitor_report_if_due(self) -> bool:
-        """Look at the monitor's report, ten times a second; return whether it was looked at."""
-        self._unchecked += 1
+        """Look at the monitor's report, ten times a second; return whether it was looked at.
+
+        Without new ticks the report is an old one, which is not looked at again.
+        """
         if self._unchecked < self._check_ticks:
             return False
         self._unchecked = 0

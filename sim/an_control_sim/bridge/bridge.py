@@ -43,6 +43,9 @@ RIVAL_CHECK_S = 1.0
 """Seconds between two checks for other nodes that publish the same topics."""
 MAX_COMMAND_STEPS = 5
 """In real time, number of steps after which a command is too old to be applied."""
+MIN_SPIN_SHARE = 0.1
+"""In real time, the share of a step for which messages are processed even if the physics is slower
+than real time; otherwise no command would ever arrive."""
 MAX_STAMP_LAG_NS = 100_000_000
 """In real time, the maximum nanoseconds by which a stamp may lag behind the clock. If a stamp would
 lag more, because the process paused or the machine was busy, it jumps ahead to this limit."""
@@ -341,9 +344,10 @@ class Bridge:
             The newest command (A,) in the unit of the action, or None if it is too old.
         """
         self._outputs.publish_messages()
-        now = time.monotonic()
-        self._next_s = max(self._next_s + self.robot.simulation.step_s, now)
-        while self.run.spin_if_time_is_left(self._next_s):
+        now, step_s = time.monotonic(), self.robot.simulation.step_s
+        self._next_s = max(self._next_s + step_s, now)
+        until_s = max(self._next_s, now + MIN_SPIN_SHARE * step_s)
+        while self.run.spin_if_time_is_left(until_s):
             pass
         commands = self.robot.commands
         age_s = time.monotonic() - commands.last_command_time_s
