@@ -7,6 +7,7 @@ import resource
 import socket
 import subprocess
 import sys
+import termios
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -194,3 +195,26 @@ def test_a_wiring_with_a_long_name_is_refused_in_a_short_message(tmp_path):
     with pytest.raises(WiringError) as refused:
         load_wiring(path)
     assert len(str(refused.value)) < 600
+
+
+@pytest.mark.parametrize("kind", ["pipe", "terminal"])
+def test_a_line_to_a_pipe_that_nobody_reads_or_a_stopped_terminal_does_not_block(kind, tmp_path):
+    program = (
+        "import os, sys\n"
+        "from an_control.system.files import prevent_blocking_writes\n"
+        "prevent_blocking_writes()\n"
+        "for _ in range(10_000):\n"
+        "    try: os.write(2, b'x' * 100)\n"
+        "    except BlockingIOError: open(sys.argv[1], 'w').write('lost'); break\n"
+    )
+    read, write = os.pipe() if kind == "pipe" else os.openpty()
+    try:
+        if kind == "terminal":
+            termios.tcflow(write, termios.TCOOFF)
+        command = [sys.executable, "-c", program, str(tmp_path / "said")]
+        subprocess.run(command, stderr=write, check=True, timeout=60)
+        assert os.get_blocking(write), "others that share the stream keep their mode"
+    finally:
+        os.close(read)
+        os.close(write)
+    assert (tmp_path / "said").read_text() == "lost"

@@ -288,7 +288,7 @@ def check_limits_and_rates(history) -> None:
         elif event in ("start", "safe"):
             sent = gate.reset_to_safe_command()
             if event == "start":
-                gate.restart_at_measured_positions()
+                gate.restart_at_next_positions()
             np.testing.assert_array_equal(sent, config.make_safe_command())
             gate.last.record(sent, now_ns)
             last, last_ns, known = sent, now_ns, True
@@ -413,10 +413,43 @@ def test_after_safe_commands_of_the_watchdog_a_bring_up_goes_on_from_where_the_r
     np.testing.assert_allclose(tick(position), [0.01, -0.01])
 
 
+def test_a_safe_command_holds_no_position_that_is_too_old(tmp_path: Path):
+    text = BRING_UP.replace("safe: 0.0", "safe: hold")
+    (tmp_path / "wiring.yaml").write_text(text)
+    model = tiny_model(tmp_path / "model.safetensors")
+    controller = Controller(str(tmp_path / "wiring.yaml"), str(model), "numpy", ramp_s=0.0)
+    now_ns = 10**12
+
+    def tick(passed_s: float, position: float | None = None) -> np.ndarray:
+        nonlocal now_ns
+        now_ns += round(passed_s * 1e9)
+        if position is not None:
+            joints = JointState(name=list(JOINTS), position=array("d", [position] * 2))
+            controller.table.store_message("joints", joints, now_ns, now_ns)
+        controller.table.store_message("tilt", Vector3Stamped(), now_ns, now_ns)
+        controller.tick(now_ns, None)
+        return controller.compute_command(now_ns)
+
+    controller.start(bring_up=True)
+    controller.tick(now_ns, None)
+    assert np.isnan(controller.compute_command(now_ns)).all()
+    assert tick(0.01, 1.0) == pytest.approx([0.99, 0.99])
+    # The joints fall silent in the bring-up, and no command is known: none can be safe.
+    assert np.isnan(tick(5.0)).all()
+    assert "too old" in controller.safe_reason
+    # With a command that is known the motors are where that has sent them.
+    controller.gate.last.record(np.array([0.7, 0.6]), now_ns)
+    assert tick(0.01).tolist() == [0.7, 0.6] and not controller.bring_up.done
+    # New positions end that.
+    assert tick(0.01, 0.4) == pytest.approx([0.41, 0.39])
+
+
 def test_after_a_start_the_safe_command_holds_where_the_robot_is_by_then():
     gate = SafetyGate(held(), STEP_S)
     gate.safe_command.record_positions(np.array([0.3, 0.0]))
     gate.reset_to_safe_command()
+    gate.safe_command.record_positions(np.array([0.9, 0.0]))
+    gate.restart_at_next_positions()
+    assert not gate.safe_command.is_known  # that may have been long ago
     gate.safe_command.record_positions(np.array([1.2, 0.0]))
-    gate.restart_at_measured_positions()
     np.testing.assert_array_equal(gate.reset_to_safe_command(), [1.2, -0.5])

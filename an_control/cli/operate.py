@@ -7,7 +7,7 @@ it only proposes commands; `activate` and `deactivate` change its lifecycle stat
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -86,7 +86,9 @@ class StatusCommand:
 class EstopCommand:
     """Latch the e-stop: the node sends the safe command at once, and then every control period.
 
-    Only `an-control reset` clears it.
+    Without a name every policy node is told as soon as it is found; the command then looks for more
+    for three seconds. Only `an-control reset` clears
+    the e-stop. Exit status 0: all that were found have answered; 1: one has not.
     """
 
     node: tyro.conf.Positional[str] = ""
@@ -99,7 +101,7 @@ class EstopCommand:
 
         def latch_estop_of_node(operator: Operator, node: str) -> int:
             return _print_request_result_and_get_exit_status(
-                "estop", node, operator.call_trigger(node, "estop"), "e-stop latched"
+                "estop", node, operator.latch_estop(node), "e-stop latched"
             )
 
         return _call_for_each_node_and_get_exit_status(
@@ -236,7 +238,7 @@ def _call_for_each_node_and_get_exit_status(
     from rclpy.exceptions import NameValidationException
     from rclpy.validate_full_topic_name import validate_full_topic_name
 
-    from an_control.ros.operator import create_operator
+    from an_control.ros.operator import ESTOP_SETTLE_S, create_operator
 
     if node:
         try:
@@ -246,12 +248,15 @@ def _call_for_each_node_and_get_exit_status(
                 f"{node!r} is not the full name of a node, such as /ant/policy"
             ) from error
     with create_operator(timeout_s) as one:
-        names = [node] if node else one.find_policy_nodes()
-        if not names:
-            raise WorkError(f"no policy node within {timeout_s:g} s; {_describe_ros_network()}")
-        if len(names) > 1 and not all_nodes:
+        names: Iterable[str] = [node]
+        if not node:
+            names = (
+                one.iterate_policy_nodes(ESTOP_SETTLE_S) if all_nodes else one.find_policy_nodes()
+            )
+        if isinstance(names, list) and len(names) > 1:
             raise InputError(f"give a node's name; {', '.join(names)} run")
-        statuses = []
+        statuses: list[int] = []
+        done: list[str] = []
         for name in names:
             try:
                 statuses.append(work(one, name))
@@ -259,6 +264,14 @@ def _call_for_each_node_and_get_exit_status(
                 said = f"{name} did not answer within {timeout_s:g} s; {_describe_ros_network()}"
                 print(f"an-control {verb}: {said}", file=sys.stderr)
                 statuses.append(1)
+            done.append(name)
+        if not statuses:
+            raise WorkError(f"no policy node within {timeout_s:g} s; {_describe_ros_network()}")
+        one.wait_until_estops_have_arrived()
+        for name in done:
+            if (count := one.count_nodes_of_name(name)) > 1:
+                said = f"{count} nodes have the name {name}, of which one has answered"
+                print(f"an-control {verb}: warning: {said}", file=sys.stderr)
         return max(statuses)
 
 

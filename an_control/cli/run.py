@@ -13,7 +13,7 @@ import tyro
 from an_control.cli.common import InputError, ModelFile, OutputFolder, require_packages
 from an_control.control.controller import Controller
 from an_control.policy import Monitor
-from an_control.ros.parameter_table import PARAMETERS, make_parameter_values
+from an_control.ros.parameter_table import PARAMETERS, USE_SIM_TIME, make_parameter_values
 from an_control.system.interrupts import INTERRUPTED, exit_on_signal
 
 
@@ -90,7 +90,10 @@ class RunCommand:
         arguments = ["--ros-args", *self.ros_args]
         if self.namespace:
             arguments += ["-r", f"__ns:=/{self.namespace.strip('/')}"]
-        return main(arguments + format_parameter_arguments(values))
+        # The last one counts: an option that was given, but no default, replaces what is after --.
+        known = {**PARAMETERS, USE_SIM_TIME.name: USE_SIM_TIME}
+        given = {name: value for name, value in values.items() if value != known[name].default}
+        return main(arguments + format_parameter_arguments(given))
 
 
 def format_parameter_arguments(values: Mapping[str, object]) -> list[str]:

@@ -136,13 +136,18 @@ class SafeCommand:
                 self._held = held
         return held
 
-    def forget_positions(self) -> None:
+    def forget_positions(self, *, also_measured: bool = False) -> None:
         """Forget the positions that the safe command holds.
 
         The next call of the object returns a safe command that holds the newest measured positions.
+
+        Args:
+            also_measured: Whether to forget these too, until `record_positions` is called.
         """
         if self._moves:
             self._held = None
+            if also_measured:
+                self._measured = np.full(len(self._fixed), np.nan)
 
 
 class SafetyGate:
@@ -201,12 +206,12 @@ class SafetyGate:
         self.authority = 0.0
         """The policy's share (0..1) in the previous command; the rest is the ramp's start."""
 
-    def restart_at_measured_positions(self) -> None:
-        """Restart the gate from a safe command that holds the newest measured positions.
+    def restart_at_next_positions(self) -> None:
+        """Restart the gate from a safe command that holds the positions that are recorded next.
 
-        Positions that the safe command has held until now are forgotten.
+        Those that are known now may be old, because time may have passed since the last tick.
         """
-        self.safe_command.forget_positions()
+        self.safe_command.forget_positions(also_measured=True)
         self.restart_from_safe_command()
 
     def reset_to_safe_command(self) -> Values:

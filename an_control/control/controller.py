@@ -40,6 +40,7 @@ from an_control.wiring import (
     load_wiring,
     make_command_messages,
 )
+from an_control.wiring.channel_table import MeasuredPositions
 from an_control.wiring.checked_yaml import Description
 
 ROUNDING = 1e-6
@@ -304,7 +305,7 @@ class Controller:
         """
         readings = self.table.read(now_ns, stamp_ns)
         if self.table.measured is not None:
-            self.gate.safe_command.record_positions(self.table.measured.values)
+            self._record_positions_to_hold(self.table.measured)
         cause, reason = self._explain_not_acting_without_and_with_numbers(readings)
         self.stepped = not cause and self._should_step(readings, stamp_ns)
         if self.stepped:
@@ -318,6 +319,8 @@ class Controller:
             self.acting.wanted = self.acting.convert_to_command(action)
         if self.estop.reason:
             cause = reason = self.estop.reason
+        elif not cause and self._needs_newer_positions:
+            cause = reason = "the measured positions of the actuators are too old"
         self.safe_cause, self.safe_reason = cause, reason
         return readings
 
@@ -360,7 +363,7 @@ class Controller:
             bring_up: Whether to move the robot to its start pose first.
         """
         self.table.stop_expecting_absent_channels()
-        self.gate.restart_at_measured_positions()
+        self.gate.restart_at_next_positions()
         if bring_up:
             self.bring_up.start_motion()
         else:
@@ -380,6 +383,29 @@ class Controller:
         self.table.discard_camera_frames()
         self.safe_reason = self.safe_cause = ""
         self.stepped_ns = None
+
+    @property
+    def _needs_newer_positions(self) -> bool:
+        """Whether measured positions are too old, and no known command can replace them.
+
+        A bring-up starts from positions and always needs them; else the newest command serves.
+        """
+        measured = self.table.measured
+        if measured is None or not measured.are_too_old:
+            return False
+        return not self.bring_up.done or self.gate.last.values is None
+
+    def _record_positions_to_hold(self, measured: MeasuredPositions) -> None:
+        """Tell the safe command which positions it would hold.
+
+        In place of a position that is too old it is the newest command to that actuator, where the
+        motor's controller keeps it; NaN if no command is known.
+        """
+        positions, last = measured.values, self.gate.last.values
+        if measured.are_too_old:
+            instead = np.full(len(positions), np.nan) if last is None else last
+            positions = np.where(measured.is_old & np.isfinite(positions), instead, positions)
+        self.gate.safe_command.record_positions(positions)
 
     def make_rewired_table(self, wiring: Wiring) -> ChannelTable:
         """Make the channel table for a changed wiring, which is then passed to `rewire`.
@@ -468,10 +494,13 @@ class Controller:
         """Return the newest command (A,) on the robot's topics, whichever node sent it.
 
         While that command is unknown, return the safe command, or None before the policy's first
-        step. Also set the attribute `seen` to the command's number; -1 if unknown.
+        step and while the positions that the safe command holds are unknown. Also set the attribute
+        `seen` to the command's number; -1 if unknown.
         """
         sent, self.seen = self.gate.last.values_and_sequence_number
-        return self.gate.safe_command() if sent is None and self.acting.wanted is not None else sent
+        if sent is None and self.acting.wanted is not None and self.gate.safe_command.is_known:
+            return self.gate.safe_command()
+        return sent
 
     def _should_step(self, readings: Readings, stamp_ns: int | None) -> bool:
         """Return whether the policy should make a step on these readings.

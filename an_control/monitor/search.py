@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -200,6 +200,10 @@ class AssignmentSearch:
         self._alike = forward.alike
         self._pairs = np.nonzero(np.triu(~self._alike, 1))
         self.reset()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for a copy or a pickle; in it a search that has begun starts again."""
+        return {**self.__dict__, "_candidates": None}
 
     def reset(self) -> None:
         """Start an episode."""

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class Policy(Protocol):
     """The interface of a policy, which turns the readings of N channels into A actions.
 
-    If a policy has attention, it has M queries.
+    If a policy has attention, it has M queries. A policy has a state of its own: several threads
+    must not step the same one.
     """
 
     model: Model

@@ -29,7 +29,7 @@ from rclpy.exceptions import NameValidationException
 from rclpy.executors import Executor, ExternalShutdownException, SingleThreadedExecutor
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from rclpy.parameter import Parameter
-from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
 from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
@@ -49,8 +49,9 @@ from an_control.ros.graph import QuietNode, suggest_similar_topic
 from an_control.ros.parameter_table import Settings
 from an_control.ros.parameters import WiringParameters
 from an_control.ros.recording import make_recorder
+from an_control.ros.tickers import make_steady_clock
 from an_control.system.compilation import report_compilation
-from an_control.system.files import read_regular_file
+from an_control.system.files import prevent_blocking_writes, read_regular_file
 from an_control.system.priority import (
     collect_new_garbage,
     exclude_existing_objects_from_gc,
@@ -278,6 +279,10 @@ SWITCH_S = 0.0005
 """Maximum seconds for which the thread that loads a model may keep Python's interpreter lock."""
 SHOWN = 8
 """Maximum number of changes of the wiring that one log line lists."""
+ESTOP_WATCH_S = 0.5
+"""Seconds between two looks for publishers that keep an e-stop for nodes that start later."""
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end the process, after the safe command. SIGHUP comes when a terminal is closed."""
 
 
 class PolicyNode(QuietNode, SteadyLifecycleNode):
@@ -314,6 +319,9 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         for reliability in ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT:
             qos = QoSProfile(depth=10, reliability=reliability)  # a publisher matches one of them
             self.create_subscription(Bool, "~/estop", self._set_estop_by_topic, qos)
+        self._estop_watch = self.create_timer(
+            ESTOP_WATCH_S, self._subscribe_to_kept_estops, clock=make_steady_clock()
+        )
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Load the wiring and the model, and connect to the robot's topics.
@@ -329,6 +337,10 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             known = isinstance(error, ValueError)
             self.get_logger().error(str(error) if known else f"configure failed: {error!r}")
             return TransitionCallbackReturn.FAILURE
+        if unknown := parameters.list_unknown_parameters(self):
+            self.get_logger().warning(
+                f"this node has no parameter {', '.join(unknown)}: what was set for it is not used"
+            )
         prepare_first_ticks(self.get_logger(), self._loop.controller)
         return super().on_configure(state)
 
@@ -484,6 +496,18 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             reason = act(doctor)
         response.success, response.message = not reason, reason
         return response
+
+    def _subscribe_to_kept_estops(self) -> None:
+        """Subscribe to e-stops that were published before, once a publisher keeps them.
+
+        Before that, such a subscription would make other publishers log that they do not match it.
+        """
+        publishers = self.get_publishers_info_by_topic("~/estop")
+        kept = DurabilityPolicy.TRANSIENT_LOCAL
+        if any(one.qos_profile.durability == kept for one in publishers):
+            self._estop_watch.cancel()
+            qos = QoSProfile(depth=1, durability=kept)
+            self.create_subscription(Bool, "~/estop", self._set_estop_by_topic, qos)
 
     def _set_estop_by_topic(self, message: Bool) -> None:
         """Set the e-stop if the message holds true; a message with false changes nothing."""
@@ -708,9 +732,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         """Return whether the process has got a signal to end."""
         return bool(came)
 
+    prevent_blocking_writes()
     _limit_shutdown_time()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda signum, frame: came.append(signum))
+    for number in ENDING_SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:  # which nohup does with SIGHUP
+            signal.signal(number, lambda signum, frame: came.append(signum))
     sys.setswitchinterval(SWITCH_S)
     raise_process_priority()
     try:
@@ -751,7 +777,7 @@ def _limit_shutdown_time() -> None:
 
     def end_process_after_signal() -> None:
         """Wait for a signal that should end the process; end the process 5 s (`END_S`) later."""
-        while os.read(read, 1)[0] not in (signal.SIGINT, signal.SIGTERM):
+        while os.read(read, 1)[0] not in ENDING_SIGNALS:
             pass
         time.sleep(END_S)
         os._exit(1)

@@ -17,10 +17,13 @@ import rclpy
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from lifecycle_msgs.msg import State, Transition
 from lifecycle_msgs.srv import ChangeState, GetState
+from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.parameter_client import AsyncParameterClient
+from rclpy.qos import DurabilityPolicy, QoSProfile
 from rclpy.task import Future
+from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
 from an_control.ros.parameters import PREFIXES
@@ -28,8 +31,13 @@ from an_control.ros.temporary_node import create_temporary_node
 
 MARK = "/reset_estop"
 """End of the name of a service that every policy node offers. Policy nodes are recognised by it."""
-SETTLE_S = 0.5
-"""Seconds for which further policy nodes are looked for after the first one is found."""
+SETTLE_S = 1.0
+"""Seconds for which further policy nodes are looked for after the newest one is found."""
+ESTOP_SETTLE_S = 3.0
+"""The same for an e-stop, which must not miss a node. Fast DDS announces each node every three
+seconds, in case that the first announcements were lost."""
+ESTOP_SUBSCRIPTIONS = 2
+"""The number of subscriptions that a node has to its e-stop topic at least."""
 SLICE_S = 0.05
 LEVELS = {
     DiagnosticStatus.OK: "ok",
@@ -103,22 +111,84 @@ class Operator:
         self._caller, self._timeout_s = caller, timeout_s
         self._clients: dict[str, Any] = {}
         """Clients of the called services by full name, which are kept for further calls."""
+        self._estops: dict[str, Any] = {}
+        """Publishers on nodes' e-stop topics, by the node's full name."""
 
     def find_policy_nodes(self) -> list[str]:
         """Return the full names of all policy nodes on the network, sorted.
 
-        Once a node is found, further ones are looked for during half a second (`SETTLE_S`). The
+        After each node that is found, further ones are looked for during a second (`SETTLE_S`). The
         result is [] if none is found within `timeout_s`.
+        """
+        return sorted(self.iterate_policy_nodes())
+
+    def iterate_policy_nodes(self, settle_s: float = SETTLE_S) -> Iterator[str]:
+        """Yield the full name of each policy node on the network as soon as it is found.
+
+        None is yielded if none is found within `timeout_s`.
+
+        Args:
+            settle_s: Seconds for which further nodes are looked for after each one that was found.
         """
         until_s, found = time.monotonic() + self._timeout_s, set[str]()
         while time.monotonic() < until_s:
             for name, types in self._caller.get_service_names_and_types():
-                if name.endswith(MARK) and "std_srvs/srv/Trigger" in types:
-                    if not found:
-                        until_s = time.monotonic() + SETTLE_S
-                    found.add(name.removesuffix(MARK))
+                node = name.removesuffix(MARK)
+                if name.endswith(MARK) and "std_srvs/srv/Trigger" in types and node not in found:
+                    found.add(node)
+                    yield node
+                    until_s = time.monotonic() + settle_s
             rclpy.spin_once(self._caller, timeout_sec=SLICE_S)
-        return sorted(found)
+
+    def count_nodes_of_name(self, node: str) -> int:
+        """Return how many nodes with a full name are known on the network by now."""
+        names = self._caller.get_node_names_and_namespaces()
+        return sum(f"{space.rstrip('/')}/{name}" == node for name, space in names)
+
+    def latch_estop(self, node: str) -> FailureReason:
+        """Latch the e-stop of a node by topic and by service. Return why it refused, or "".
+
+        The topic needs no answer, and reaches several nodes of one name. A node that ends at its
+        e-stop, as a motion test does, need not answer.
+
+        Raises:
+            TimeoutError: The node is not there, or it is there and does not answer.
+        """
+        try:
+            self._wait_for_service_and_get_client(Trigger, f"{node}/estop")
+        finally:
+            self._publish_estop(node)
+        try:
+            return self.call_trigger(node, "estop")
+        except TimeoutError:
+            if self.count_nodes_of_name(node):
+                raise
+            return ""
+
+    def _publish_estop(self, node: str) -> None:
+        """Publish `true` on a node's e-stop topic, kept for nodes that are discovered later."""
+        if node not in self._estops:
+            qos = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+            self._estops[node] = self._caller.create_publisher(Bool, f"{node}/estop", qos)
+        self._estops[node].publish(Bool(data=True))
+
+    def wait_until_estops_have_arrived(self) -> None:
+        """Wait until each published e-stop has reached all nodes of its name.
+
+        For three seconds (`ESTOP_SETTLE_S`) further nodes of this name are looked for. A second
+        later the wait ends in any case.
+        """
+        settled_s = time.monotonic() + ESTOP_SETTLE_S
+        until_s = settled_s + SETTLE_S
+        while self._estops and time.monotonic() < settled_s:
+            rclpy.spin_once(self._caller, timeout_sec=SLICE_S)
+        for node, publisher in self._estops.items():
+            expected = ESTOP_SUBSCRIPTIONS * self.count_nodes_of_name(node)
+            while publisher.get_subscription_count() < expected and time.monotonic() < until_s:
+                rclpy.spin_once(self._caller, timeout_sec=SLICE_S)
+            publisher.publish(Bool(data=True))
+            left_s = max(0.0, until_s - time.monotonic())
+            publisher.wait_for_all_acked(Duration(seconds=left_s))
 
     def call_trigger(self, node: str, service: str) -> FailureReason:
         """Call a service of type std_srvs/Trigger. Return why it failed, or "".

@@ -71,6 +71,18 @@ def read_settings(node: Node) -> Settings:
     return Settings(**values)
 
 
+def list_unknown_parameters(node: Node) -> list[str]:
+    """Return the names of parameters that were set at the node's start, but that it does not have.
+
+    Call this when all parameters are declared, those of the wiring too.
+    """
+    return sorted(
+        name
+        for name in node._parameter_overrides
+        if not node.has_parameter(name) and not name.startswith("qos_overrides.")
+    )
+
+
 def explain_parameter_refusal(change: Parameter, *, configured: bool) -> str:
     """Return the reason why a parameter cannot get a new value now, or "" if it can.
 
@@ -80,6 +92,8 @@ def explain_parameter_refusal(change: Parameter, *, configured: bool) -> str:
     """
     if reason := _explain_wrong_choice(change.name, change.value):
         return reason
+    if change.name in PARAMETERS and change.type_ == Parameter.Type.NOT_SET:
+        return f"parameter {change.name}: cannot be deleted"
     about = {**PARAMETERS, USE_SIM_TIME.name: USE_SIM_TIME}.get(change.name)
     when = "always" if about is None else about.when
     if when == "start":

@@ -6,7 +6,7 @@ import fcntl
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader, FileIO
 from pathlib import Path
 
@@ -42,6 +42,22 @@ def open_regular_file(path: str | os.PathLike[str]) -> FileIO:
         os.close(descriptor)
         raise ValueError("not a regular file")
     return FileIO(descriptor)
+
+
+def prevent_blocking_writes() -> None:
+    """Let writes to a terminal or pipe on the standard output and error fail instead of waiting.
+
+    A terminal that was stopped by Ctrl-S, or a pipe that nobody reads, would stop a thread that
+    writes a log line, and with Python's lock all others. Lines are lost then. The streams are
+    opened anew, because the flag would also apply to other processes that share them.
+    """
+    for descriptor in (1, 2):
+        with suppress(OSError):
+            if os.isatty(descriptor) or stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+                flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
+                opened = os.open(f"/proc/self/fd/{descriptor}", flags)
+                os.dup2(opened, descriptor)
+                os.close(opened)
 
 
 def read_regular_file(path: str | os.PathLike[str], limit: int | None = None) -> bytes:

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from an_control.wiring.camera import CameraReader
 from an_control.wiring.checked_yaml import WiringError
-from an_control.wiring.command import CommandConfig
 from an_control.wiring.compile import Sources, make_readers, resolve_field_path
 from an_control.wiring.config import ChannelConfig, MessageNames, Wiring
 from an_control.wiring.messages import Resolver, format_element_path, import_message_class
@@ -141,23 +140,25 @@ class MeasuredPositions:
     start pose.
 
     Args:
-        command: The wiring's command.
+        wiring: The wiring.
         classes: The message class of each source, by the source's name.
         resolve: A function that returns the class of a message type, given its name.
-        file: The wiring's file, for errors.
 
     Raises:
         WiringError: A `measured.field` in the file leads to no number.
     """
 
-    def __init__(
-        self, command: CommandConfig, classes: Mapping[str, Any], resolve: Resolver, file: str
-    ) -> None:
+    def __init__(self, wiring: Wiring, classes: Mapping[str, Any], resolve: Resolver) -> None:
+        command, file = wiring.command, wiring.file
         self.values: NDArray[np.float64] = np.full(len(command.actuators), np.nan)
         """(A,) newest finite position of each actuator, in the units of the commands.
 
         NaN before the first position, and for actuators whose position is not needed.
         """
+        self.is_old: NDArray[np.bool_] = np.zeros(len(command.actuators), bool)
+        """(A,) whether each position was older than its source's largest age at the newest read."""
+        self._arrivals_ns = np.zeros(len(command.actuators), np.int64)
+        self._max_ages_ns = np.full(len(command.actuators), np.iinfo(np.int64).max)
         self.needed = np.array([a.safe == "hold" or a.start is not None for a in command.actuators])
         """(A,) whether the position of each actuator is needed."""
         self._readers: dict[str, list[_PositionReader]] = {}
@@ -168,6 +169,8 @@ class MeasuredPositions:
             if measured is None:
                 continue
             places = {command.names[i]: i for i in range(span.start, span.stop) if self.needed[i]}
+            if max_age_s := wiring.find_source(measured.source).max_age_s:
+                self._max_ages_ns[span] = round(max_age_s * 1e9)
             channels = [
                 ChannelConfig(name, measured.source, _insert_actuator_name(measured.field, name))
                 for name in places
@@ -193,7 +196,12 @@ class MeasuredPositions:
         """Whether every position that is needed has been measured."""
         return bool(np.isfinite(self.values[self.needed]).all())
 
-    def update_from_message(self, source: str, message: Any) -> None:
+    @property
+    def are_too_old(self) -> bool:
+        """Whether any position that is needed was too old at the newest read."""
+        return bool(self.is_old[self.needed].any())
+
+    def update_from_message(self, source: str, message: Any, arrival_ns: int) -> None:
         """Update the positions in `values` from a source's message.
 
         A position that the message lacks, or that is not finite, stays as it was.
@@ -201,9 +209,25 @@ class MeasuredPositions:
         Args:
             source: Name of a source that measures positions.
             message: The ROS message.
+            arrival_ns: Time of its arrival in ns.
         """
         for positions in self._readers[source]:
-            self.values = positions.update_positions(message, self.values)
+            self.values, updated = positions.update_positions(message, self.values)
+            self._arrivals_ns[updated] = arrival_ns
+
+    def mark_old_positions(self, now_ns: int, *, lockstep: bool) -> None:
+        """Set `is_old` for this time; in lockstep, where a simulator waits, no position is old.
+
+        Args:
+            now_ns: Time of the read in ns, on the clock of the arrival times.
+            lockstep: Whether a simulator waits for each command.
+        """
+        if not lockstep:
+            self.is_old = now_ns - self._arrivals_ns > self._max_ages_ns
+
+    def copy_positions_from(self, other: MeasuredPositions) -> None:
+        """Take over the positions that another object for the same actuators has measured."""
+        self.values, self._arrivals_ns = other.values, other._arrivals_ns.copy()
 
 
 def _insert_actuator_name(field: str, name: str) -> str:
@@ -230,12 +254,17 @@ class _PositionReader:
         self._places = np.array([command_indices[name] for name in found], np.intp)
         self._row = np.full(len(found), np.nan)
 
-    def update_positions(self, message: Any, positions: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the positions (A,) of all actuators, updated with those that a message has.
+    def update_positions(
+        self, message: Any, positions: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+        """Return the positions of all actuators, updated with those that a message has.
 
         Args:
             message: The ROS message of the source.
             positions: The newest known position (A,) of each actuator; this array is not changed.
+
+        Returns:
+            The positions (A,), and the indices of those that were updated.
         """
         start = 0
         try:
@@ -245,10 +274,11 @@ class _PositionReader:
                 reader.read_into_row(message, self._row[start : start + len(reader.ids)])
                 start += len(reader.ids)
         except Exception:  # the feed reports why the message cannot be read
-            return positions
+            return positions, self._places[:0]
         values, finite = positions.copy(), np.isfinite(self._row)
-        values[self._places[finite]] = self._row[finite]
-        return values
+        updated = self._places[finite]
+        values[updated] = self._row[finite]
+        return values, updated
 
 
 _ROUNDING = 1e-10
@@ -392,11 +422,9 @@ class ChannelTable:
         self.measured: MeasuredPositions | None = None
         """Positions of the actuators, if the wiring says where they are measured."""
         if wiring.command.measured_configs:
-            self.measured = MeasuredPositions(
-                wiring.command, self.message_classes, resolve, wiring.file
-            )
+            self.measured = MeasuredPositions(wiring, self.message_classes, resolve)
             if previous is not None and previous.measured is not None:
-                self.measured.values = previous.measured.values
+                self.measured.copy_positions_from(previous.measured)
         readers = [reader for feed in self._feeds.values() for reader in feed.readers]
         self.cameras = [reader for reader in readers if isinstance(reader, CameraReader)]
         """Readers of the image patches, in channel order; empty if channels are numbers."""
@@ -461,8 +489,9 @@ class ChannelTable:
                 self._missing.add_notices_of_new_channels()
             if self.measured is not None:
                 for source in self.measured.source_names:
-                    for message, _, _ in self._feeds[source].received.unread:
-                        self.measured.update_from_message(source, message)
+                    for message, _, arrival_ns in self._feeds[source].received.unread:
+                        self.measured.update_from_message(source, message, arrival_ns)
+                self.measured.mark_old_positions(now_ns, lockstep=lockstep)
             for feed in feeds:
                 feed.write_numbers_of_unread_messages(lockstep)
             ok = self._conversion.convert_raw_numbers_and_find_valid()

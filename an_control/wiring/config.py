@@ -14,7 +14,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, Literal
@@ -288,7 +288,7 @@ class Wiring:
         return replace(self, sources=sources, channels=channels).rewirable_settings
 
     def describe_changes(self, previous: Wiring) -> list[str]:
-        """Return a text for the log on each topic, source and field that has changed.
+        """Return a text for the log on each setting that has changed.
 
         Args:
             previous: An earlier wiring of the same robot.
@@ -301,7 +301,33 @@ class Wiring:
             for one in (self, previous)
         )
         changes = [f"{key} = {value}" for key, value in new.items() if old.get(key) != value]
-        return changes + [f"without {key}" for key in old if key not in new]
+        changes += [f"without {key}" for key in old if key not in new]
+        return changes + _describe_changed_fields(previous, self)
+
+
+def _describe_changed_fields(old: Wiring, new: Wiring) -> list[str]:
+    """Return a text on each changed setting that cannot be changed by a parameter of the node."""
+    changes = [
+        f"{key} = {getattr(new, key)}"
+        for key in ("robot", "min_present_share")
+        if getattr(new, key) != getattr(old, key)
+    ]
+    before, after = (_list_entries_by_key(wiring) for wiring in (old, new))
+    for key, one in after.items():
+        for item in fields(one) if key in before else ():
+            value = getattr(one, item.name)
+            if item.name in ("topic", "source", "field"):
+                continue
+            if value != getattr(before[key], item.name):
+                changes.append(f"{key}.{item.name} = {value}")
+    return changes
+
+
+def _list_entries_by_key(wiring: Wiring) -> dict[str, SourceConfig | ChannelConfig]:
+    """Return the sources and channels of a wiring, by their keys in the file."""
+    sources: dict[str, SourceConfig | ChannelConfig]
+    sources = {f"sources.{one.name}": one for one in wiring.sources}
+    return {**sources, **{f"channels.{one.id}": one for one in wiring.channels}}
 
 
 def load_wiring(path: str | Path) -> Wiring:
@@ -337,6 +363,7 @@ def load_wiring(path: str | Path) -> Wiring:
     _check_channels_of_one_kind(top["channels"], channels)
     _check_source_and_channel_weights(top["channels"], sources, channels)
     rate_hz = top["rate_hz"].read_number("ticks per second, 0.001 to 100000", *_RATES)
+    _check_one_type_per_topic(str(path), sources)
     command = read_command(top["command"], names, rate_hz)
     check_no_topic_loops(str(path), sources, command.topic_keys)
     return Wiring(
@@ -348,6 +375,20 @@ def load_wiring(path: str | Path) -> Wiring:
         channels=channels,
         command=command,
     )
+
+
+def _check_one_type_per_topic(file: str, sources: Iterable[SourceConfig]) -> None:
+    """Check that sources that read the same topic expect the same message type.
+
+    Raises:
+        WiringError: Two sources expect different types on one topic.
+    """
+    types: dict[str, SourceConfig] = {}
+    for source in sources:
+        first = types.setdefault(source.topic, source)
+        if source.type != first.type:
+            allowed = f"{first.type}, as which source {first.name} reads {source.topic}"
+            raise WiringError(file, f"sources.{source.name}.type", source.type, allowed)
 
 
 def check_no_topic_loops(

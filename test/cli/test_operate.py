@@ -37,10 +37,18 @@ def test_estop_sends_the_safe_command_and_only_reset_lets_the_policy_act_again(p
     assert list(stand.commands[-1].effort) == SAFE
     shown = operate(program, stand, "status", "/policy", "--once")
     assert shown.returncode == 1
-    assert "e-stop by service" in shown.stdout and "error" in shown.stdout
+    assert "e-stop by " in shown.stdout and "error" in shown.stdout
     ended = operate(program, stand, "reset", "/policy")
     assert (ended.returncode, ended.stdout) == (0, "/policy: e-stop cleared\n"), ended.stderr
     assert list(stand.step(2).effort) != SAFE
+
+
+def test_estop_stops_all_nodes_of_a_name_and_says_that_there_are_several(program, stand):
+    nodes = [stand.start(activate=False) for _ in range(2)]
+    ended = operate(program, stand, "estop", "/policy")
+    assert [bool(one._estop.reason) for one in nodes] == [True, True]
+    assert ended.returncode == 0
+    assert "2 nodes have the name /policy, of which one has answered" in ended.stderr
 
 
 def test_a_node_is_activated_from_unconfigured_and_deactivated(program, stand):

@@ -13,6 +13,8 @@ pytest.importorskip("rclpy")
 from rcl_interfaces.srv import GetParameters
 from stand import SAFE, WIRING, Stand, tiny_model
 
+from an_control import cli
+
 
 @pytest.fixture
 def stand(tmp_path: Path):
@@ -61,6 +63,20 @@ def test_without_being_asked_to_it_waits_for_a_lifecycle_manager(program, stand)
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=20)
     assert process.returncode == 0, errors
+
+
+def test_what_is_set_after_the_dashes_counts_unless_an_option_sets_it_too(
+    stand, tmp_path, monkeypatch
+):
+    got: list[str] = []
+    monkeypatch.setattr("an_control.ros.node.main", lambda arguments: got.extend(arguments) or 0)
+    (tmp_path / "params.yaml").write_text("/**: {ros__parameters: {shadow: true, ramp_s: 3.0}}\n")
+    arguments = ["run", "--wiring", str(stand.wiring), "--model", str(stand.model), "--ramp", "2"]
+    after = ["-p", "trigger:=timer", "--params-file", str(tmp_path / "params.yaml")]
+    assert cli.main([*arguments, "--", *after]) == 0
+    node = stand.start(activate=False, options={"cli_args": got, "parameter_overrides": []})
+    values = {name: node.get_parameter(name).value for name in ("shadow", "trigger", "ramp_s")}
+    assert values == {"shadow": True, "trigger": "timer", "ramp_s": 2.0}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """Every kind of policy answers the same questions, and what it does not have is None."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -46,3 +49,16 @@ def test_an_mlp_policy_has_an_order_and_nothing_else():
     )
     assert not policy.permutation_invariant and policy.channel_order == ("a", "b", "c")
     assert policy.attention is policy.keys is policy.channel_state is policy.monitor_report is None
+
+
+def test_a_policy_can_be_copied_and_pickled_while_its_monitor_searches():
+    policy = load_policy("ant")
+    channels, times = policy.model.task.channels, np.arange(120)
+    readings = 0.5 * np.sin(0.2 * times[:, None] + np.arange(len(channels)))
+    searched = 0
+    for tick, values in enumerate(readings):
+        policy.step(dict(zip(channels, values if tick < 50 else values[::-1], strict=True)))
+        searched += policy.monitor._search._candidates is not None
+        for other in (pickle.loads(pickle.dumps(policy)), copy.deepcopy(policy)):
+            assert other.previous_action.tobytes() == policy.previous_action.tobytes()
+    assert searched

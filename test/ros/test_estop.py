@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rclpy.event_handler import PublisherEventCallbacks
 from rclpy.parameter import Parameter
-from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import JointState
 from stand import SAFE, RosTime, Stand, nanoseconds
 from std_msgs.msg import Bool
@@ -70,6 +70,17 @@ def test_every_publisher_of_the_estop_is_heard_and_false_clears_nothing(stand, r
     stand.until(lambda: stand.commands[count:], "a command")
     assert stand.node._estop.reason == "e-stop by topic"
     assert list(stand.commands[-1].effort) == SAFE
+
+
+def test_an_estop_that_a_publisher_keeps_stops_a_node_that_starts_later(stand):
+    qos = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+    stand.peer.create_publisher(Bool, "policy/estop", qos).publish(Bool(data=True))
+    stand.start(mode="rate")
+    stand.until(lambda: stand.node._estop.reason == "e-stop by topic", "the kept e-stop")
+    clear(stand)
+    for _ in range(20):
+        stand.executor.spin_once(timeout_sec=0.02)
+    assert not stand.node._estop.reason
 
 
 def test_in_lockstep_each_step_is_answered_by_the_safe_command(stand, reference):

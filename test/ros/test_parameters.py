@@ -242,6 +242,20 @@ def test_a_launch_that_names_no_topic_fails_to_configure_with_one_error(stand, c
     assert stand.state() == "unconfigured"
 
 
+def test_what_is_set_for_a_parameter_that_the_node_does_not_have_is_named(stand, capfd):
+    names = {"watchdogs": 1.0, "sources.joints.topik": "x", "sources.joints.topic": "joint_states"}
+    node = stand.start(activate=False, **names)
+    assert node.trigger_configure().to_label() == "transition_success"
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if "has no parameter" in line]
+    assert "no parameter sources.joints.topik, watchdogs: what was set" in line
+
+
+def test_a_parameter_cannot_be_deleted(stand):
+    node = stand.start(activate=False)
+    assert "monitor_corrects: cannot be deleted" in set_parameters(stand, monitor_corrects=None)
+    assert node.trigger_configure().to_label() == "transition_success"
+
+
 def test_names_follow_namespaces_and_remaps(stand, reference):
     arguments = ["--ros-args", "-r", "__ns:=/ant", "-r", "joint_states:=/robot/joints"]
     arguments += ["-r", "commands:=/robot/commands"]

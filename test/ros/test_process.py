@@ -58,7 +58,7 @@ def acting(stand: Stand, step: int = 1) -> None:
     stand.until(answered, "the first command", LIMIT_S)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("mode", ["lockstep", "rate"])
 @pytest.mark.parametrize("executor", ["single_threaded", "events"])
 def test_at_a_signal_the_safe_command_is_the_last_and_the_status_is_0(

@@ -24,6 +24,29 @@ def command(**changes: Any) -> dict[str, Any]:
     return {**base, "actuators": {"a": copy.deepcopy(ACTUATOR)}, **changes}
 
 
+def test_two_sources_that_expect_other_types_on_one_topic_are_refused(load: Load) -> None:
+    imu = {**SOURCE, "type": "sensor_msgs/msg/Imu"}
+    said = r"sources\.imu\.type.*sensor_msgs/msg/JointState, as which source joints reads"
+    with pytest.raises(WiringError, match=said):
+        load(sources={"joints": SOURCE, "imu": imu})
+
+
+def test_each_changed_setting_is_described(load: Load) -> None:
+    before = load(min_present_share=0.5, channels={"a.position": CHANNEL})
+    after = load(
+        min_present_share=0.0,
+        sources={"joints": {**SOURCE, "topic": "other", "max_age_s": 0.0, "required": True}},
+        channels={"a.position": {**CHANNEL, "scale": 2.0}},
+    )
+    assert after.describe_changes(before) == [
+        "sources.joints.topic = other",
+        "min_present_share = 0.0",
+        "sources.joints.max_age_s = 0.0",
+        "sources.joints.required = True",
+        "channels.a.position.scale = 2.0",
+    ]
+
+
 def test_a_file_is_read_as_written(load: Load) -> None:
     wiring = load(
         channels={

@@ -131,7 +131,7 @@ class MotionRun:
         """Drop the plan, so that a new one is made around the positions that are measured next."""
         self.plan = None
         self._waited = 0
-        self.gate.restart_at_measured_positions()
+        self.gate.restart_at_next_positions()
 
     def compute_command(self, now_ns: int | None) -> np.ndarray:
         """Return the command (A,) to be sent in this tick, within all limits.
@@ -187,8 +187,9 @@ class MotionRun:
             The readings; and as text which needed readings are missing, "" if none.
         """
         readings = self.table.read(now_ns, stamp_ns)
-        if self.table.measured is not None:
-            self.gate.safe_command.record_positions(self.table.measured.values)
+        if (measured := self.table.measured) is not None:
+            fresh = np.where(measured.is_old, np.nan, measured.values)
+            self.gate.safe_command.record_positions(fresh)
         enough = readings.has_min_present_share(self.wiring.min_present_share)
         return readings, self._explain_missing_readings(enough)
 
@@ -202,7 +203,7 @@ class MotionRun:
         if missing := self.table.list_missing_sources():
             return f"required source {missing[0]!r} is missing"
         if not self.gate.safe_command.is_known:
-            return "no positions of the actuators have been measured yet"
+            return "no new positions of the actuators have been measured"
         if not enough_channels:
             return (
                 "too few channels are present (min_present_share:"
