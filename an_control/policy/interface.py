@@ -51,7 +51,15 @@ class Policy(Protocol):
         Args:
             readings: The reading of each channel by id, a number or a patch of `reading_shape`; a
                 number that is not finite counts as missing.
+
+        Raises:
+            TypeError: The readings are no mapping.
         """
+        if not isinstance(readings, Mapping):
+            kind = type(readings).__name__
+            raise TypeError(
+                f"readings of type {kind}; allowed is a mapping from channel id to number"
+            )
         values = np.fromiter(readings.values(), np.float64, len(readings))
         return self.step_array(values, tuple(readings))
 

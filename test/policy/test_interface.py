@@ -23,6 +23,11 @@ def policy(request):
     return request.param, load_policy(find_share_path(f"models/{name}.safetensors"), monitor)
 
 
+def test_readings_that_are_no_mapping_are_refused():
+    with pytest.raises(TypeError, match="readings are a list; allowed is a mapping"):
+        load_policy("cartpole").step([0.0] * 5)
+
+
 def test_attention_keys_and_state_are_there_or_none(policy):
     kind, policy = policy
     ids = policy.nominal_ids

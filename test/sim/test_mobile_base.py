@@ -37,6 +37,14 @@ def test_the_teacher_arrives_also_with_a_third_of_the_beams_lost():
     assert sum(total > ARRIVED for total in returns) >= 11
 
 
+@pytest.mark.parametrize("action", [[np.nan, 0.0], [0.0, np.inf], [0.0], [[0.0, 0.0]]])
+def test_an_action_that_is_not_two_finite_numbers_is_refused(action):
+    env = MobileBaseEnv()
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="is not two finite numbers"):
+        env.step(np.array(action))
+
+
 def test_a_base_that_drives_on_blindly_crashes():
     env = MobileBaseEnv()
     env.reset(seed=0)

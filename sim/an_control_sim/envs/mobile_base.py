@@ -104,8 +104,14 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
         Args:
             action: The action (2,), which is clipped to [-1, 1].
+
+        Raises:
+            ValueError: The action is not two finite numbers.
         """
-        wanted = np.clip(np.asarray(action, np.float64), -1.0, 1.0) * (FORWARD_MPS, TURN_RADPS)
+        action = np.asarray(action, np.float64)
+        if action.shape != (2,) or not np.isfinite(action).all():
+            raise ValueError(f"action {action!r} is not two finite numbers")
+        wanted = np.clip(action, -1.0, 1.0) * (FORWARD_MPS, TURN_RADPS)
         before, left_m = self._speed, self._left_m
         change = ACCELERATION * STEP_S
         self._speed = before + np.clip(wanted - before, -change, change)
