@@ -24,7 +24,7 @@ def policy(request):
 
 
 def test_readings_that_are_no_mapping_are_refused():
-    with pytest.raises(TypeError, match="readings are a list; allowed is a mapping"):
+    with pytest.raises(TypeError, match="readings of type list; allowed is a mapping"):
         load_policy("cartpole").step([0.0] * 5)
 
 
