@@ -264,7 +264,7 @@ class Controller:
         self.gate = SafetyGate(self.wiring.command, self.step_s, self.acting.ramp_s, limits)
         self.bring_up = BringUp(self.wiring.command, self.step_s)
         self._known_to_bring_up = -1
-        """The number of the newest command at the bring-up's newest step."""
+        """The number of the newest command at the bring-up's newest step; -1 if it is unknown."""
         self.safe_reason = ""
         """The reason why the previous command was the safe command; "" if it was the policy's."""
         self.safe_cause = ""
@@ -344,7 +344,7 @@ class Controller:
         if not self.bring_up.done:
             assert self.table.measured is not None
             number = self.gate.last.values_and_sequence_number[1]
-            if number > self._known_to_bring_up + 1:  # the watchdog or another node has commanded
+            if 0 <= self._known_to_bring_up < number - 1:  # the watchdog or another node commanded
                 self.bring_up.pause()
             self._known_to_bring_up = number
             periods = self.gate.compute_periods_since_last_command(now_ns)

@@ -341,18 +341,12 @@ FIGURES: tuple[PageFigure, ...] = (
     make_card_table_entry(
         "cartpole_reshuffle", CARTPOLE, 5000, "reset reset,noise=5,noise-sd=0.1 reset+100 reset+25"
     ),
-    PageFigure(
-        "models/mobile_base.md",
-        "Results",
-        (
-            FigureCommand(
-                "an-control learn an_control_sim:an_control/MobileBase-v0 --out runs/base --seed 1"
-                " --teacher python:an_control_sim.envs.mobile_base:teacher"
-            ),
-        ),
-        (*BASE, "an_control/learning"),
-        "100",
-        models=("mobile_base",),
+    make_card_table_entry(
+        "mobile_base",
+        BASE,
+        100,
+        "none reset reset+25 none,missing=0.1 none,delay=1 none,jitter=0.02",
+        options=f"--success 10 {BASE_ENV}",
     ),
     *(
         make_picture_entry(page, path, PICTURES, PAGE, *models)

@@ -169,6 +169,7 @@ class DoctorProcess:
         process.stdin.write(len(body).to_bytes(LENGTH_BYTES, "little") + body)
         process.stdin.flush()
         guard = threading.Timer(ANSWER_S, process.kill)
+        guard.daemon = True
         guard.start()
         try:
             line = process.stdout.readline()
