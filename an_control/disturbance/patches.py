@@ -121,5 +121,5 @@ class DisturbedPatches:
                 seen &= [name in before for name in ids]
                 older = patches[[before.get(name, 0) for name in ids], -1 - age]
                 shown[:, -1 - age] = np.where(seen[:, None, None], older, shown[:, -age])
-        self._carried = [*self._carried, now][1 - frames :]
+        self._carried = [*self._carried, now][-(frames - 1) :] if frames > 1 else []
         return shown, ids

@@ -82,6 +82,11 @@ def _parse_shuffle_interval(steps_text: str, shuffle_text: str) -> int:
     return int(steps_text)
 
 
+def _format_exactly(value: float) -> str:
+    """Return a number as the shortest text from which exactly this number is read again."""
+    return str(int(value)) if float(value).is_integer() else repr(float(value))
+
+
 @dataclass(frozen=True)
 class Range:
     """A range from `low` to `high`, from which one number is drawn at random for each episode.
@@ -94,7 +99,8 @@ class Range:
 
     def __str__(self) -> str:
         """Return text from which `Setting.convert_value` makes this range, such as ``0.1..0.3``."""
-        return f"{self.low:g}" if self.low == self.high else f"{self.low:g}..{self.high:g}"
+        low, high = _format_exactly(self.low), _format_exactly(self.high)
+        return low if self.low == self.high else f"{low}..{high}"
 
     def __bool__(self) -> bool:
         """Return whether a number drawn from the range can be other than 0."""
@@ -494,7 +500,7 @@ class DisturbanceSettings:
         for word, one in WORDS.items():
             value = getattr(self, one.name)
             if one.name in changed or (value and one.modifies in changed):
-                shown = str(value) if one.is_given_as_text else f"{value:g}"
+                shown = str(value) if one.is_given_as_text else _format_exactly(value)
                 found.append(word if one.kind is bool else f"{word}={shown}")
         return ",".join(found)
 
@@ -606,9 +612,11 @@ class DisturbanceSettings:
         """Whether compiled training rollouts support these settings.
 
         Such rollouts have a fixed number of channels, so a random number of channels is not
-        supported.
+        supported, nor are copies of channels of which all may be missing.
         """
         counted = self.noise_channels, self.copies
+        if self.copies and self.missing.high >= 1.0:
+            return False
         return (
             all(one.compiled for one in self.non_default_settings)
             and not any(one.has_distinct_bounds for one in counted)

@@ -232,13 +232,18 @@ def _read_and_count_external_tensors(model: Any, path: Path, sha256: Any) -> int
     import onnx
     from onnx import external_data_helper as helper
 
-    graphs = [model.graph]
-    tensors = [*model.graph.initializer]
-    for owner in (*graphs, *model.functions):
+    graphs, tensors = [model.graph], []
+    sparse: list[Any] = []
+    for owner in (model.graph, *model.functions):
         for node in _iterate_nodes(owner):
             for attribute in node.attribute:
-                tensors += [attribute.t, *attribute.tensors, *attribute.g.initializer]
-                tensors += [one for graph in attribute.graphs for one in graph.initializer]
+                tensors += [attribute.t, *attribute.tensors]
+                sparse += [attribute.sparse_tensor, *attribute.sparse_tensors]
+                graphs += [attribute.g, *attribute.graphs]
+    for graph in graphs:
+        tensors += graph.initializer
+        sparse += graph.sparse_initializer
+    tensors += [part for one in sparse for part in (one.values, one.indices)]
     outside = [one for one in tensors if one.data_location == onnx.TensorProto.EXTERNAL]
     folder, size = path.resolve().parent, 0
     for tensor in outside:

@@ -289,6 +289,9 @@ def read_state_observation_and_action_names(
     return states, observation, action
 
 
+_SECONDS, _SECONDS_BOUNDS = "seconds, from 1e-6 to 3600", (1e-6, 3600.0)
+
+
 class _Metadata:
     """A reader of an ONNX file's metadata, which holds names and numbers separated by commas.
 
@@ -616,9 +619,13 @@ def _resolve_tick_period_s(entry: Entry | None, metadata: _Metadata) -> float | 
         metadata: The metadata of the ONNX file.
     """
     if entry is not None:
-        return entry.read_number("seconds, from 1e-6 to 3600", 1e-6, 3600.0)
+        return entry.read_number(_SECONDS, *_SECONDS_BOUNDS)
     found = metadata.parse_numbers("step_s", 1)
-    return found[0] if found else None
+    if not found:
+        return None
+    if not _SECONDS_BOUNDS[0] <= found[0] <= _SECONDS_BOUNDS[1]:
+        raise ValueError(f"metadata step_s: {found[0]:g}; allowed are {_SECONDS}")
+    return found[0]
 
 
 def _resolve_task_name(entry: Entry | None, metadata: _Metadata) -> str:

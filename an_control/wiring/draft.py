@@ -12,6 +12,7 @@ from an_control.wiring.config import ChannelConfig, SourceConfig
 
 _UNDECIDED = re.compile(r"#\s*(SET\b.*)")
 _PLAIN = re.compile(r"[A-Za-z_/]([\w./:-]*\w)?", re.ASCII)
+_SURROGATES = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
 
@@ -138,7 +139,15 @@ def find_undecided_lines(text: str) -> list[tuple[int, str]]:
 def quote_scalar(text: str) -> str:
     """Return a text as it is written in YAML: in quotes if YAML would read it as something else."""
     plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS
-    return text if plain else json.dumps(text)
+    quoted = json.dumps(text)
+    # Outside the basic plane JSON has two escapes for a letter, YAML one.
+    return text if plain else _SURROGATES.sub(_escape_letter_for_yaml, quoted)
+
+
+def _escape_letter_for_yaml(pair: re.Match[str]) -> str:
+    """Return YAML's escape of a letter that JSON has written as a pair of surrogates."""
+    letter = json.loads('"' + pair[0] + '"')
+    return f"\\U{ord(letter):08x}"
 
 
 def format_number(value: float) -> str:

@@ -646,7 +646,9 @@ class GrowingReader(Reader):
         for key in other._keys:
             self._add_channel_if_id_free(key)
         if len(self.ids) == len(other.ids):
+            delay_ns = self._presence.gone_ns  # of this reader's wiring
             self._presence = other._presence.copy()
+            self._presence.gone_ns = delay_ns
         else:
             self._presence.reorder_elements(np.full(len(self.ids), MISSING, np.intp), 0)
         self._update_element_lookup()

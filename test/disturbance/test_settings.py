@@ -105,6 +105,15 @@ def test_a_recorded_episode_is_disturbed_as_it_would_have_been_tick_by_tick(one)
         assert replay.signals.shape == replay.values.shape
 
 
+@pytest.mark.parametrize("text", ["none,jitter=0.1000001", "none,noise=1234567", "none,lose=1e-7"])
+def test_every_digit_of_a_number_reads_back(text):
+    settings = DisturbanceSettings.parse(text)
+    assert DisturbanceSettings.parse(str(settings)) == settings
+    assert str(DisturbanceSettings.parse("none,jitter=0.05,missing=0.1..1")) == (
+        "none,missing=0.1..1,jitter=0.05"
+    )
+
+
 @WALK
 def test_a_setting_has_a_word_that_reads_back(one):
     settings = having(one)

@@ -221,3 +221,29 @@ def test_a_link_to_tensors_outside_the_folder_is_refused(tmp_path):
     assert "outside the folder of the file" in refusal(path)
     (folder / "weights").unlink()
     assert "is not a file there" in refusal(path)
+
+
+@pytest.mark.parametrize("where", ["weights", "../weights", "/etc/hostname"])
+def test_sparse_tensors_are_not_read_from_elsewhere_either(tmp_path, monkeypatch, where):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    network = linear()
+    dense = network.graph.initializer[0]
+    count = int(np.prod(dense.dims))
+    (tmp_path / "weights").write_bytes(np.full(count, 7.0, np.float32).tobytes())
+    monkeypatch.chdir(tmp_path)
+    values = onnx.TensorProto(name=dense.name, data_type=onnx.TensorProto.FLOAT, dims=[count])
+    values.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", where), ("offset", "0"), ("length", str(4 * count))):
+        values.external_data.add(key=key, value=value)
+    places = helper.make_tensor(f"{dense.name}_i", onnx.TensorProto.INT64, [count], range(count))
+    sparse = helper.make_sparse_tensor(values, places, list(dense.dims))
+    network.graph.sparse_initializer.append(sparse)
+    del network.graph.initializer[0]
+    assert re.search("is not a file there|outside the folder", refusal(save(folder, network)))
+
+
+@pytest.mark.parametrize("step_s", ["0", "-0.02", "1e-300", "1e300"])
+def test_a_period_in_the_metadata_that_no_robot_has_is_refused(tmp_path, step_s):
+    path = save(tmp_path, linear(metadata=without(step_s=step_s)))
+    assert "allowed are seconds, from 1e-6 to 3600" in refusal(path)

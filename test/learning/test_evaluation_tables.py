@@ -10,6 +10,7 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 from an_control.cli import main
 from an_control.learning.evaluation.comparison import compare_protocols
 from an_control.learning.evaluation.evaluate import ProtocolPlayer
+from an_control.learning.evaluation.plots import plot_returns_by_missing_share
 from an_control.learning.rollout.episode import PlayedEpisode
 from an_control.policy import MlpSizes, write_model
 from an_control.policy.random_model import make_random_model
@@ -33,6 +34,25 @@ def test_episodes_are_back_where_they_earn_again_what_episodes_without_moves_do(
         1.0,
         0.0,
     ]
+
+
+def test_negative_rewards_are_back_too_where_they_are_as_good_as_without_moves():
+    runs = {
+        "none": rewarded(-1.0),
+        "100": rewarded(-1.0, (100,)),
+        "50": rewarded(-1.04, (50,)),
+        "25": rewarded(-1.2, (25,)),
+    }
+    until = dict.fromkeys(runs, 300)
+    back = [row["back"] for row in compare_protocols(runs, last_permutation_steps=until)]
+    assert back == [None, 1.0, 1.0, 0.0]
+
+
+def test_a_picture_shows_negative_returns():
+    runs = {"none": rewarded(-0.2), "none,missing=0.25": rewarded(-0.6)}
+    figure = plot_returns_by_missing_share(runs, {"none": 0.0, "none,missing=0.25": 0.25})
+    low, high = figure.axes[0].get_ylim()
+    assert low <= -600.0 and high > low
 
 
 def test_nothing_is_back_beside_a_first_row_whose_signals_move():

@@ -1,6 +1,8 @@
 """Episodes that fail cost a search neither its best model nor its end."""
 
 import json
+import pickle
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -12,12 +14,21 @@ from an_control.cli import main
 from an_control.disturbance import TRAINING_SEEDS
 from an_control.learning.es.parametrisation import WholeModelForm
 from an_control.learning.es.search import Search, SearchSettings
-from an_control.learning.rollout.engine import NO_DISTURBANCE, Outcomes
-from an_control.learning.runs.card import summarise_returns
-from an_control.learning.runs.run_folder import RunFolder
+from an_control.learning.rollout import episode
+from an_control.learning.rollout.engine import NO_DISTURBANCE, EpisodeSeeds, Outcomes
+from an_control.learning.runs.card import average_returns_of_candidates, summarise_returns
+from an_control.learning.runs.run_folder import EpisodeRecordings, RunError, RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import MlpSizes, read_model
+from an_control.policy.random_model import make_random_model
 from an_control_sim.envs.tasks import CARTPOLE_TASK
+
+
+class Recorded(NamedTuple):
+    """An episode that is recorded."""
+
+    readings: np.ndarray
+    number: int
 
 
 class Failing:
@@ -108,3 +119,41 @@ def test_a_run_some_of_whose_episodes_fail_ends_with_a_card_that_counts_them(
     printed = capsys.readouterr().out
     assert f"{row['failed']} episodes failed" in printed and "validation failed" in printed
     assert read_model(out / "model.safetensors").trained["evaluations"] == [row]
+
+
+def test_a_candidate_is_compared_in_the_episodes_that_it_has_played():
+    returns = np.array([[1.0, 2.0, 9.0], [2.0, 3.0, np.nan], [np.nan, np.nan, np.nan]])
+    means = average_returns_of_candidates(returns)
+    assert means[1] > means[0] and np.isnan(means[2])
+    whole = returns[:1]
+    assert average_returns_of_candidates(whole).tolist() == whole.mean(axis=1).tolist()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut"])
+def test_a_file_of_episodes_that_is_cut_is_named(tmp_path, content):
+    recordings = EpisodeRecordings(tmp_path, Recorded)
+    recordings.write_episodes(0, [Recorded(np.zeros((50, 3)), 1)])
+    (tmp_path / "episodes_000.npz").write_bytes(content)
+    with pytest.raises(RunError, match=r"episodes_000\.npz: "):
+        recordings.read_episodes(0)
+
+
+def test_an_environment_that_fails_is_closed(monkeypatch):
+    opened, closed = [], []
+
+    class Env:
+        def __init__(self) -> None:
+            opened.append(self)
+
+        def close(self) -> None:
+            closed.append(self)
+
+    def fail(*how: object) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(episode, "make_environment", lambda *how: Env())
+    monkeypatch.setattr(episode, "play_episode", fail)
+    model = make_random_model(MlpSizes(5, 1, [4]), task=CARTPOLE_TASK)
+    channels, starts = CARTPOLE_TASK.channels, [EpisodeSeeds(n, n, 0) for n in range(3)]
+    episode.play_pickled_model("any", channels, pickle.dumps(model), starts, NO_DISTURBANCE)
+    assert len(opened) == len(closed) >= 3

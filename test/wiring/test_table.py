@@ -377,3 +377,29 @@ def test_a_rewiring_that_cannot_work_leaves_the_table_as_it_was(table: Table) ->
 def test_an_unknown_source_is_a_key_error(table: Table) -> None:
     with pytest.raises(KeyError):
         two(table).store_message("nobody", vector(0.0), None, 0)
+
+
+def test_a_reload_with_another_age_removes_elements_after_that_age(load, fake, resolver) -> None:
+    type_ = "sensor_msgs/msg/JointState"
+
+    def wiring(max_age_s: float) -> Wiring:
+        return load(
+            sources={"joints": {"topic": "joints", "type": type_, "max_age_s": max_age_s}},
+            channels={"j.*": {"source": "joints", "field": "position[*]"}},
+        )
+
+    table, now_ns = ChannelTable(wiring(0.5), resolver), 10**9
+
+    def hear(names: list[str], seconds: float) -> None:
+        nonlocal now_ns
+        for _ in range(round(50 * seconds)):
+            now_ns += 20_000_000
+            message = fake(type_, name=names, position=[0.1] * len(names))
+            table.store_message("joints", message, None, now_ns)
+            table.read(now_ns)
+
+    hear(["a", "b"], 3.0)
+    table = table.make_rewired_table(wiring(30.0))
+    hear(["a"], 4.0)
+    table.stop_expecting_absent_channels()
+    assert table.expected_channel_count == 2

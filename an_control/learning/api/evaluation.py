@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from an_control.learning.runs.progress import (
 from an_control.load import explain_disabled_monitor, find_model_path, resolve_monitor_setting
 from an_control.monitor.recovery import resolve_recovery_threshold
 from an_control.policy import Model, Monitor, OrderedSizes, read_model
+from an_control.policy.onnx_file import is_onnx
 from an_control.system.files import describe_read_error
 from an_control_sim.envs.tasks import SUCCESS, WALK_M
 
@@ -370,13 +372,27 @@ def _collect_options_affecting_results(options: EvaluateOptions, task: str) -> d
         options: Options of the evaluation.
         task: The task that is played.
     """
+    content = hashlib.sha256()
+    for path in _list_policy_files(options.model):
+        content.update(path.read_bytes())
     return {
-        "model": hashlib.sha256(options.model.read_bytes()).hexdigest(),
+        "model": content.hexdigest(),
         "task": task,
         "episodes": options.episodes,
         "seed": options.seed,
         **{name: getattr(options, name) for name in SHARED_OPTIONS},
     }
+
+
+def _list_policy_files(model: Path) -> list[Path]:
+    """Return the files that decide what a policy does, its model file first.
+
+    An ONNX file has others beside it: they begin with its name, or hold its tensors.
+    """
+    if not is_onnx(model):
+        return [model]
+    beside = sorted(model.parent.glob(f"{glob.escape(model.stem)}.*"))
+    return [model, *(one for one in beside if one.is_file() and one != model)]
 
 
 def _save_evaluation_pictures(

@@ -53,6 +53,7 @@ from an_control.learning.rollout.engine import (
     make_evaluation_seeds,
 )
 from an_control.learning.runs.card import (
+    average_returns_of_candidates,
     compute_mean_return,
     compute_standard_error,
     count_failed_episodes,
@@ -625,7 +626,7 @@ class Search:
         )
         outcomes = play_episodes_under_mixture(self._engine, models, starts, conditions, hints)
         episodes = drop_episodes_that_all_candidates_failed(outcomes.returns)
-        returns = episodes.mean(axis=1)
+        returns = average_returns_of_candidates(episodes)
         if not np.isfinite(returns).any():
             raise RolloutError(
                 f"every candidate of generation {self.generation} failed: {outcomes.failure}"

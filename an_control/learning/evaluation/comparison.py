@@ -130,7 +130,8 @@ def _compute_share_of_recovered_episodes(
     usual = [one.rewards[begin:end].mean() for one in first_results if len(one.rewards) > begin]
     if not usual:
         return None
-    least = RECOVERED_SHARE * float(np.mean(usual))
+    mean = float(np.mean(usual))
+    least = mean - (1.0 - RECOVERED_SHARE) * abs(mean)
     reached = [len(r.rewards) > begin and r.rewards[begin:end].mean() >= least for r in results]
     return float(np.mean(reached))
 

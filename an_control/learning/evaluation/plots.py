@@ -324,7 +324,7 @@ def plot_returns_by_missing_share(
         bars[0].set_marker("o")
     axis.set_xlabel("channels that are missing, %")
     axis.set_ylabel("return, mean and standard error")
-    axis.set_ylim(bottom=0)
+    axis.set_ylim(bottom=min(0.0, axis.get_ylim()[0]))
     figure.legend(loc="outside upper left", fontsize=8)
     return figure
 

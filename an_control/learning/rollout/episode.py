@@ -14,6 +14,7 @@ import pickle
 import time
 import typing
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -409,6 +410,8 @@ def play_pickled_model(
                 failure = str(error)
                 if not isinstance(error, BrokenEnvironmentError):
                     failure = str(make_broken_environment_error(environment, "an episode", error))
+                with suppress(Exception):
+                    _get_or_make_environment(environment, units).close()
                 _get_or_make_environment.cache_clear()
                 continue
             returns[number], steps[number] = result.total, result.steps

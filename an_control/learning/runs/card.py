@@ -29,9 +29,9 @@ def compute_mean_return(returns: np.ndarray) -> float:
 
 
 def compute_standard_error(returns: np.ndarray) -> float:
-    """Return the standard error of the mean of the finite returns, or 0 if there are none."""
+    """Return the standard error of the mean of the finite returns; 0 if there are less than two."""
     known = select_finite_returns(returns)
-    return float(known.std() / np.sqrt(known.size)) if known.size else 0.0
+    return float(known.std(ddof=1) / np.sqrt(known.size)) if known.size > 1 else 0.0
 
 
 def count_failed_episodes(returns: np.ndarray) -> int:
@@ -49,6 +49,25 @@ def drop_episodes_that_all_candidates_failed(returns: np.ndarray) -> np.ndarray:
     """
     some = np.isfinite(returns).any(axis=0)
     return returns[:, some] if some.any() and not some.all() else returns
+
+
+def average_returns_of_candidates(returns: np.ndarray) -> np.ndarray:
+    """Return the mean return (P,) of each candidate; NaN if all of its episodes failed.
+
+    A candidate of which some episodes failed is compared with the others in the same episodes, so
+    that one without a difficult episode has no advantage.
+
+    Args:
+        returns: Returns (P, R) of P candidates in R episodes, NaN for a failed episode.
+    """
+    known = np.isfinite(returns)
+    if known.all():
+        return np.asarray(returns.mean(axis=1))
+    totals = np.where(known, returns, 0.0).sum(axis=0)
+    usual = totals / np.maximum(known.sum(axis=0), 1)
+    better = np.where(known, returns - usual, 0.0).sum(axis=1)
+    counts = known.sum(axis=1)
+    return np.where(counts > 0, usual.mean() + better / np.maximum(counts, 1), np.nan)
 
 
 CURVES = {

@@ -23,11 +23,13 @@ from __future__ import annotations
 import io
 import json
 import platform
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+from zipfile import BadZipFile
 
 import numpy as np
 from safetensors import SafetensorError
@@ -424,7 +426,7 @@ class EpisodeRecordings(Generic[E]):
                 columns = [
                     self._read_field_of_episodes(stored, name) for name in self._kind._fields
                 ]
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
             raise RunError(f"{path}: {describe_read_error(error)}") from error
         return [self._kind(*parts) for parts in zip(*columns, strict=True)]
 
