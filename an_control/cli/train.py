@@ -39,11 +39,10 @@ class TrainCommand(EvolveOptions):
                 if progress.unit != "evaluation":
                     return terminal.report_progress(progress)
                 row = progress.figures
-                failed = f"  {row['failed']} episodes failed" if "failed" in row else ""
-                print(
-                    f"{row['protocol']}: {row['mean']}, standard deviation {row['sd']}"
-                    f"  success share {row.get('success_share')}{failed}"
-                )
+                share = row.get("success_share")
+                more = "" if share is None else f"  success share {share}"
+                more += f"  {row['failed']} episodes failed" if "failed" in row else ""
+                print(f"{row['protocol']}: {row['mean']}, standard deviation {row['sd']}{more}")
                 return True
 
             result = evolve(self, show_progress_or_evaluation)

@@ -76,6 +76,44 @@ class Policy(Protocol):
             TypeError: The values have a wrong type.
         """
 
+    def predict(
+        self,
+        observation: np.ndarray,
+        state: tuple[()] | None = None,
+        episode_start: np.ndarray | None = None,
+        deterministic: bool = True,
+    ) -> tuple[np.ndarray, tuple[()]]:
+        """Compute one tick from an observation, with the signature of stable-baselines3.
+
+        So stable-baselines3's `evaluate_policy` can play the policy, in one environment made by
+        `an_control_sim.make_environment`.
+
+        Args:
+            observation: Readings of the task's channels in the environment's order
+                (N, *reading_shape), or a batch of one such observation.
+            state: None at the start of an episode, then what the call before has returned. The
+                policy keeps its state itself.
+            episode_start: True, or an array of one True, at the start of an episode.
+            deterministic: Not used: the action is always deterministic.
+
+        Returns:
+            The action (A,) in [-1, 1], or (1, A) for a batch; and the state for the next call.
+
+        Raises:
+            ValueError: The observation has another shape.
+        """
+        values = np.asarray(observation)
+        one = (len(self.nominal_ids), *self.reading_shape)
+        batched = values.shape == (1, *one)
+        if not batched and values.shape != one:
+            raise ValueError(
+                f"observation of shape {values.shape}; allowed are {one} and {(1, *one)}"
+            )
+        if state is None or np.any(episode_start):
+            self.reset()
+        action = self.step_array(values[0] if batched else values, self.nominal_ids)
+        return action[None] if batched else action, ()
+
     def prepare_next_tick(self) -> None:
         """Do work for the next tick that needs no readings; it changes no action.
 

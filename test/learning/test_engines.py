@@ -2,7 +2,11 @@
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -240,3 +244,34 @@ def test_an_mlp_of_other_channels_is_refused(fused):
         fused.play(
             [make_random_model(MlpSizes(28, 1, [4]), seed=1, task=task)], [EpisodeSeeds(1, 1, 0)]
         )
+
+
+def test_workers_end_with_a_parent_that_is_killed(tmp_path):
+    program = (
+        "import sys, time\n"
+        "from an_control.learning.rollout.processes import ProcessEngine\n"
+        "if __name__ == '__main__':\n"
+        "    engine = ProcessEngine('CartPole-v1', ['a', 'b', 'c', 'd'], 1)\n"
+        "    worker = engine._pool.submit(time.sleep, 0)\n"
+        "    worker.result()\n"
+        "    print(*engine._pool._processes, flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    (tmp_path / "start.py").write_text(program)
+    command = [sys.executable, str(tmp_path / "start.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        worker = int(process.stdout.readline())
+        assert runs(worker)
+        process.kill()
+    until_s = time.monotonic() + 30.0
+    while runs(worker) and time.monotonic() < until_s:
+        time.sleep(0.05)
+    assert not runs(worker)
+
+
+def runs(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

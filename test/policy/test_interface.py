@@ -23,6 +23,26 @@ def policy(request):
     return request.param, load_policy(find_share_path(f"models/{name}.safetensors"), monitor)
 
 
+def test_stable_baselines3_plays_a_policy_as_one_of_its_own():
+    evaluation = pytest.importorskip("stable_baselines3.common.evaluation")
+    from an_control_sim import make_environment
+
+    policy = load_policy("cartpole", "off")
+    env = make_environment("an_control_sim:an_control/CartPoleSwingUpHarder-v0")
+    returns, lengths = evaluation.evaluate_policy(
+        policy, env, n_eval_episodes=2, return_episode_rewards=True, warn=False
+    )
+    observation, _ = env.reset(seed=0)
+    action, state = policy.predict(observation)
+    again, _ = policy.predict(observation, state)
+    first, _ = policy.predict(observation[None], state, np.array([True]))
+    assert first.shape == (1, *action.shape) and (first[0] == action).all()
+    assert (again != action).any(), "the second step has a state"
+    assert len(returns) == len(lengths) == 2
+    with pytest.raises(ValueError, match=r"shape \(3, 5\); allowed are \(5,\) and \(1, 5\)"):
+        policy.predict(np.zeros((3, 5)))
+
+
 def test_readings_that_are_no_mapping_are_refused():
     with pytest.raises(TypeError, match="readings of type list; allowed is a mapping"):
         load_policy("cartpole").step([0.0] * 5)

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -103,7 +104,11 @@ class ProcessEngine:
             left = lost
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = self._start_pool()
-        raise RolloutError(f"{self._environment}: workers died {MAX_LOST_WORKERS} times")
+        raise RolloutError(
+            f"{self._environment}: worker processes died {MAX_LOST_WORKERS} times. A script that"
+            ' starts them must do so under `if __name__ == "__main__":`, because each runs the'
+            " script's other lines first"
+        )
 
     def _start_pool(self) -> ProcessPoolExecutor:
         """Start the worker processes."""
@@ -250,7 +255,16 @@ def _block_interrupts() -> Iterator[None]:
 
 
 def _initialise_worker() -> None:
-    """Make a worker ignore Ctrl-C, which its parent handles, and use one thread."""
+    """Make a worker ignore Ctrl-C, which its parent handles, use one thread, and end with it."""
+    parent = multiprocessing.parent_process()
+
+    def end_with_parent() -> None:
+        """Wait until the parent has ended, also by a kill, and end this process."""
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=end_with_parent, name="end with parent", daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     os.environ["OMP_NUM_THREADS"] = "1"

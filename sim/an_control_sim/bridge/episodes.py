@@ -278,7 +278,10 @@ class RunSummary:
         if walked := self.walked_distances_after_estop_m:
             lines.append(f"stops     {describe_walked_distances(walked, self.walk_m)}")
         if self.timeout_count:
-            lines.append(f"timeouts  {self.timeout_count} steps under the safe command")
+            lines.append(
+                f"timeouts  {self.timeout_count} steps without a command: the simulator took the"
+                " safe one"
+            )
         if self.unmatched_command_count:
             lines.append(
                 f"unmatched {self.unmatched_command_count} commands without a step or steps without"
