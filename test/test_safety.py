@@ -18,7 +18,15 @@ from stand import JOINTS, WIRING, tiny_model
 from an_control.control.bring_up import BringUp, BringUpError
 from an_control.control.command_safety import SafeCommand, SafetyGate, get_command_limits
 from an_control.control.controller import Controller
-from an_control.wiring import ActuatorConfig, CommandConfig, MessageConfig
+from an_control.wiring import (
+    ActuatorConfig,
+    CommandConfig,
+    MessageConfig,
+    compute_field_steps,
+    compute_sendable_limits,
+    load_wiring,
+    make_command_messages,
+)
 from an_control.wiring.command import BringUpConfig, MeasuredConfig
 
 STEP_S = 0.01
@@ -353,6 +361,41 @@ def test_the_greatest_rate_counts_seconds_and_not_ticks(gaps):
     rates = np.diff(values, prepend=0.0) / np.diff(times_s, prepend=0.0)
     assert rates.max() <= RATE * (1 + 1e-9)
     assert values[-1] <= RATE * STEP_S * len(gaps) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("type_", "rate", "after_s"),
+    [("Int16", 30.0, 30), ("Int16", 20.0, 20), ("Int16", 74.0, 74), ("Bool", 5.0, 1)],
+)
+def test_a_whole_number_changes_as_fast_as_the_rate_says(tmp_path, type_, rate, after_s):
+    text = (
+        WIRING.partition("command:")[0]
+        + f"""command:
+  topic: gear
+  type: std_msgs/msg/{type_}
+  field: data
+  actuators: {{gear: {{scale: 100.0, limits: {[0, 1] if type_ == "Bool" else [-999, 999]},
+    max_rate: {rate}, safe: 0}}}}
+"""
+    )
+    (tmp_path / "wiring.yaml").write_text(text.replace("rate_hz: 100.0", "rate_hz: 50"))
+    wiring = load_wiring(tmp_path / "wiring.yaml")
+    messages = make_command_messages(wiring.command, wiring.file)
+    limits, steps = (
+        compute_sendable_limits(wiring.command, messages),
+        compute_field_steps(messages),
+    )
+    gate = SafetyGate(wiring.command, 0.02, 0.0, limits, steps)
+    sent = []
+    for tick in range(101):
+        messages[0].fill(gate(np.array([900.0])), 0)
+        sent.append(messages[0].read_values(messages[0].message))
+        gate.last.record(sent[-1], round(tick * 2e7))
+    assert sent[50][0] == pytest.approx(after_s, abs=1.0)
+    assert max(np.diff(np.array(sent)[:, 0])) <= max(1.0, np.ceil(rate * 0.02))
+    gate.last.record(np.array([500.0]), 2 * 10**9)  # another node's, which is no rounding
+    if type_ == "Int16":
+        assert gate(np.array([900.0]))[0] == pytest.approx(500.0 + 0.02 * rate)
 
 
 def test_a_ramp_counts_seconds_and_not_ticks():

@@ -47,6 +47,7 @@ CommandDraft = tuple[tuple[tuple[str, str, str], ...], list[tuple[ActuatorConfig
 """A drafted command message: key, value and comment of each YAML line about its topic and type, and
 its actuators with comments."""
 _PATH_PARTS = re.compile(r"[\[\]().]+")
+_NOT_IN_IDS = re.compile(r"[\s*]")
 _ANGLE = re.compile(r"(roll|pitch|yaw)\(.*\)")
 
 
@@ -232,7 +233,8 @@ def _make_channel_id(source: str, path: str, topic: SurveyedTopic) -> str:
     """
     field, _, key = path.partition("[")
     if topic.joints and key:
-        return f"{key.rstrip(']')}.{field}"
+        name = key.removesuffix("]").strip('"')
+        return f"{_NOT_IN_IDS.sub('_', name) or '_'}.{field}"
     if angle := _ANGLE.fullmatch(path):
         return f"{source}.{angle[1]}"
     return f"{source}.{_PATH_PARTS.sub('.', path).strip('.')}"
@@ -361,8 +363,10 @@ def _draft_actuator_with_comment(name: str, field: str | None = None) -> tuple[A
     Returns:
         The entry, and a comment that asks the user to set these values.
     """
-    one = ActuatorConfig(name, LIMITS[1], 0.0, LIMITS, 0.0, 0.0, field=field)
-    return one, "SET scale, limits and safe"
+    allowed = _NOT_IN_IDS.sub("_", name) or "_"
+    one = ActuatorConfig(allowed, LIMITS[1], 0.0, LIMITS, 0.0, 0.0, field=field)
+    renamed = "" if allowed == name else f"; {name!r} cannot be the name of an actuator"
+    return one, f"SET scale, limits and safe{renamed}"
 
 
 def _describe_unused_topics(survey: Survey, constant_numbers: Sequence[str]) -> list[str]:

@@ -168,6 +168,8 @@ class SafetyGate:
             command that was not ramped, as at the end of a bring-up.
         limits: Narrower limits than the wiring's, for messages that cannot represent the wiring's
             limits exactly (see `compute_sendable_limits`).
+        field_steps: (A,) distances between the values that the message fields can hold (see
+            `compute_field_steps`); None if they are floating-point numbers.
     """
 
     def __init__(
@@ -176,8 +178,11 @@ class SafetyGate:
         step_s: float,
         ramp_s: float = 0.0,
         limits: Limits | None = None,
+        field_steps: Values | None = None,
     ) -> None:
         self._low, self._high = limits or get_command_limits(command)
+        self._rounding = 0.5 * field_steps if field_steps is not None else np.zeros(len(self._low))
+        """By how much each actuator's field may round a command (A,)."""
         rate = np.array([actuator.max_rate for actuator in command.actuators])
         self._rated = rate > 0
         self._any_rated = bool(self._rated.any())
@@ -288,6 +293,9 @@ class SafetyGate:
         if last is None:
             known = np.isfinite(self._given)  # at first a position to hold may be unknown
             last = self._given if known.all() else np.where(known, self._given, self.safe_command())
+        # A whole number counts as it was before rounding; else small changes would add up to none.
+        rounded = (self._rounding > 0.0) & (np.abs(last - self._given) <= self._rounding)
+        last = np.where(rounded, self._given, last)
         last = np.minimum(np.maximum(last, self._low), self._high)
         change = self._change * periods
         slowed: Values = np.clip(allowed, last - change, last + change)

@@ -36,6 +36,7 @@ from an_control.wiring import (
     Readings,
     Wiring,
     WiringError,
+    compute_field_steps,
     compute_sendable_limits,
     load_wiring,
     make_command_messages,
@@ -261,7 +262,8 @@ class Controller:
         self.estop = estop or EStop()
         self.step_s = 1.0 / self.wiring.rate_hz
         limits = compute_sendable_limits(self.wiring.command, self.messages)
-        self.gate = SafetyGate(self.wiring.command, self.step_s, self.acting.ramp_s, limits)
+        steps = compute_field_steps(self.messages)
+        self.gate = SafetyGate(self.wiring.command, self.step_s, self.acting.ramp_s, limits, steps)
         self.bring_up = BringUp(self.wiring.command, self.step_s)
         self._known_to_bring_up = -1
         """The number of the newest command at the bring-up's newest step; -1 if it is unknown."""

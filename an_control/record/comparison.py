@@ -44,7 +44,8 @@ class Comparison:
         if command.kind != CommandKind.POLICY:
             return
         away = np.abs(command.replayed - command.recorded)
-        away = np.where(np.isnan(away), np.inf, away)
+        unsent = np.isnan(command.replayed) & np.isnan(command.recorded)
+        away = np.where(unsent, 0.0, np.where(np.isnan(away), np.inf, away))
         if self.first_tick is None:
             self.first_tick = np.full(len(away), -1)
             self._sum, self._largest = np.zeros(len(away)), np.zeros(len(away))

@@ -583,10 +583,12 @@ class ReplayedSession:
             self._summary.add_note(str(error))
             replayed = np.full(len(self._summary.actuators), np.nan)
         recorded = self._reorder_command_to_wiring(names, recorded)
+        if not self._has_only_float64_fields:  # what goes out is rounded
+            recorded = self._round_to_field_types(recorded)
+            if replayed is not None:
+                replayed = self._round_to_field_types(replayed)
         if number != NONE:
-            values = (
-                recorded if self._has_only_float64_fields else self._round_to_field_types(recorded)
-            )
+            values = recorded
             self._last.values_time_and_number = self._commands[number] = values, sent_ns, number
             self._commands.pop(number - KEPT_COMMANDS, None)
         self._summary.extend_period(entry.log_ns)
@@ -635,7 +637,12 @@ class ReplayedSession:
         return all(one.has_only_float64_fields for one in self.controller.messages)
 
     def _round_to_field_types(self, values: np.ndarray) -> np.ndarray:
-        """Return a command (A,), rounded as it would be in the fields of its messages."""
+        """Return a command (A,), rounded as it would be in the fields of its messages.
+
+        One that is not finite, and so was not sent, is returned as it is.
+        """
+        if not np.isfinite(values).all():
+            return values
         assert self.controller is not None
         command = self.controller.wiring.command
         for message, span in zip(self.controller.messages, command.message_slices, strict=True):

@@ -147,9 +147,11 @@ class CommandOutput:
         self._heard[:] = np.nan
 
     def send(self, values: np.ndarray, stamp_ns: int | None, kind: CommandKind) -> bool:
-        """Send a command (A,) unless it has NaN or infinity. Return whether it was sent.
+        """Send a command (A,). Return whether the whole command was sent.
 
-        The caller must hold `lock` from before it computes the command.
+        If it has NaN or infinity, only the messages without are sent: an arm whose position to hold
+        is unknown does not keep a base from stopping. The caller must hold `lock` from before it
+        computes the command.
 
         Args:
             values: The command (A,), with NaN for an actuator whose safe position is unknown.
@@ -158,18 +160,22 @@ class CommandOutput:
                 simulator in lockstep would count them as the answer to its next step.
             kind: Why the command is sent, for the recording.
         """
-        if not np.isfinite(values).all():
-            self.on_command(kind, self._now_ns(), stamp_ns, values, reaches_robot=False)
-            return False
-        for message, span in zip(self._messages, self._slices, strict=True):
-            message.fill(values[span], stamp_ns)
+        known = [bool(np.isfinite(values[span]).all()) for span in self._slices]
+        for message, span, is_known in zip(self._messages, self._slices, known, strict=True):
+            if is_known:
+                message.fill(values[span], stamp_ns)
         now_ns, stamped_only = self._now_ns(), stamp_ns is None
-        self._send_messages(stamped_only=stamped_only)
+        self._send_messages(stamped_only=stamped_only, known=known)
+        if not all(known):
+            self.on_command(kind, now_ns, stamp_ns, values, reaches_robot=False)
+            return False
+        if not self._exact:
+            values = self._read_command_from_messages()
         whole = not stamped_only or all(one.is_stamped for one in self._messages)
         reaches_robot = bool(whole and self._targets and self._targets is self._publishers)
         self.on_command(kind, now_ns, stamp_ns, values, reaches_robot=reaches_robot)
         if reaches_robot:
-            self._last.record(values if self._exact else self._read_command_from_messages(), now_ns)
+            self._last.record(values, now_ns)
         return True
 
     def _read_command_from_messages(self) -> np.ndarray:
@@ -181,15 +187,18 @@ class CommandOutput:
         with self.lock:
             self._send_messages(stamped_only=True)
 
-    def _send_messages(self, *, stamped_only: bool) -> None:
+    def _send_messages(self, *, stamped_only: bool, known: Sequence[bool] = ()) -> None:
         """Send every message of the newest command, even if one fails; then raise the first error.
 
         Args:
             stamped_only: Whether to send only messages whose type has a time stamp.
+            known: Whether each message has a value for all of its actuators; empty if all have.
         """
         failed: Exception | None = None
-        for target, message in zip(self._targets, self._messages, strict=False):
-            if stamped_only and not message.is_stamped:
+        for number, (target, message) in enumerate(
+            zip(self._targets, self._messages, strict=False)
+        ):
+            if (stamped_only and not message.is_stamped) or not (not known or known[number]):
                 continue
             try:
                 target.publish(message.message)

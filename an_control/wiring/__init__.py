@@ -24,6 +24,7 @@ from an_control.wiring.command import (
 )
 from an_control.wiring.command_message import (
     CommandMessage,
+    compute_field_steps,
     compute_sendable_limits,
     make_command_messages,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "SourceStatus",
     "Wiring",
     "WiringError",
+    "compute_field_steps",
     "compute_sendable_limits",
     "has_name_list",
     "import_message_class",

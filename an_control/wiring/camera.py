@@ -62,7 +62,9 @@ class CameraReader(Reader):
 
     def __init__(self, config: ChannelConfig, fields: Any, max_pause_ns: int) -> None:
         assert config.image is not None
-        # OpenCV reads it when it is imported, which nothing here has done yet.
+        # OpenCV reads these when it is imported, which nothing here has done yet. Of a bad image it
+        # would print a line each time; the node logs its own reason.
+        os.environ.setdefault("OPENCV_LOG_LEVEL", "SILENT")
         os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(LARGEST_IMAGE))
         image = self.image = config.image
         super().__init__(

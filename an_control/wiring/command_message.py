@@ -195,6 +195,16 @@ class CommandMessage:
                 raise WiringError(self._file, key, list(actuator.limits), allowed)
         return low, high
 
+    def compute_field_steps(self) -> Values:
+        """Return for each actuator the distance between values that its field can hold.
+
+        See the function of this name.
+        """
+        steps = np.zeros(self._count)
+        for number, kind in self._list_actuator_field_types():
+            steps[number] = float(kind.base not in ("double", "float"))
+        return steps
+
     def _list_actuator_field_types(self) -> list[tuple[int, FieldType]]:
         """Return a pair for each actuator: its index, and the type of the field for its value."""
         kinds = [(n, one.kind) for one in self._arrays.values() for n in one.elements.values()]
@@ -486,6 +496,17 @@ def compute_sendable_limits(
         *(message.compute_sendable_limits(command) for message in messages), strict=True
     )
     return np.concatenate(low), np.concatenate(high)
+
+
+def compute_field_steps(messages: Sequence[CommandMessage]) -> Values:
+    """Return for each actuator (A,) the distance between values that its message field can hold.
+
+    It is 1 for whole numbers and booleans, and 0 for floating-point numbers.
+
+    Args:
+        messages: The message objects of the command.
+    """
+    return np.concatenate([message.compute_field_steps() for message in messages])
 
 
 def _round_limits_inwards(limits: tuple[float, float], type_name: str) -> tuple[float, float]:

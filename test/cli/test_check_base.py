@@ -166,7 +166,10 @@ MISTAKES: list[tuple[str, tuple[str, str], Callable[[Base], None] | None, str]] 
     ),
     (
         "another type",
-        ("topic: imu, type: sensor_msgs/msg/Imu", "topic: scan, type: sensor_msgs/msg/Imu"),
+        (
+            "topic: scan, type: sensor_msgs/msg/LaserScan, max_age_s: 0.5}\n  imu: {topic: imu,",
+            "topic: imu, type: sensor_msgs/msg/LaserScan, max_age_s: 0.5}\n  imu: {topic: scan,",
+        ),
         None,
         "publisher of sensor_msgs/msg/LaserScan (/bot/robot) on /bot/scan",
     ),

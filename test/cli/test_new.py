@@ -183,6 +183,20 @@ def test_a_running_robot_is_drafted_from_its_topics_types_names_rates_and_ranges
     assert "an-control check" in said
 
 
+def test_joints_with_blanks_in_their_names_are_drafted(tmp_path, robot):
+    robot.joints(("left hip", "knee*"))
+    robot.node.create_subscription(Float64MultiArray, "wheel_cmd", lambda message: None, 10)
+    robot.start()
+    arguments = ["--live", "--namespace", "/bot", "--seconds", "3", "--out", str(tmp_path)]
+    assert main(["new", "odd", *arguments]) == 0
+    drafted = load_wiring(tmp_path / "odd.yaml")
+    fields = {one.id: one.field for one in drafted.channels}
+    assert fields["left_hip.position"] == "position[left hip]"
+    assert fields["knee_.position"] == "position[knee*]"
+    assert drafted.command.names == ("left_hip", "knee_")
+    assert "'left hip' cannot be the name of an actuator" in (tmp_path / "odd.yaml").read_text()
+
+
 def test_a_running_base_is_driven_by_its_twist(tmp_path, robot):
     robot.publish("scan", LaserScan(), scan)
     robot.node.create_subscription(TwistStamped, "cmd_vel", lambda message: None, 10)

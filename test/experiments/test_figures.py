@@ -5,6 +5,7 @@ import importlib
 import re
 import shlex
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from experiments.figures.registry import (
     find_page_tables,
     has_numbers,
 )
+from experiments.figures.repeats import check_out_commit
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -219,20 +221,29 @@ def test_a_stale_figure_is_fresh_again_if_its_first_episodes_return_the_same(one
 
 
 def test_returns_of_another_processor_are_compared_with_those_of_the_old_code_here(
-    one_figure, capsys
+    one_figure, capsys, monkeypatch
 ):
     record = run.read_figure_records()[one_figure]
     older = {**record["inputs"], "code experiments/figures": "older"}
     ((command, rows),) = record["first returns"].items()
     elsewhere = {command: {**rows, "reset+100": [1.0, 2.0]}}
     change_record(one_figure, inputs=older, **{"first returns": elsewhere})
+    roots: list[Path] = []
+
+    @contextmanager
+    def check_out_and_note(commit):
+        with check_out_commit(commit) as root:
+            roots.append(root)
+            yield root
+
+    monkeypatch.setattr(run, "check_out_commit", check_out_and_note)
     assert run.main(["--repeat"]) == 0
     assert "the first episodes are the same" in capsys.readouterr().out
     assert run.read_figure_records()[one_figure]["first returns"] == record["first returns"]
     listed = run.subprocess.run(
         ["git", "worktree", "list"], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert "/tree" not in listed.stdout
+    assert len(roots) == 1 and str(roots[0]) not in listed.stdout
 
 
 def test_a_stale_figure_stays_so_if_its_commit_or_command_is_another(one_figure, capsys):

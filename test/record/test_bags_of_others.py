@@ -89,9 +89,10 @@ def test_what_is_not_in_the_bag_is_said(
     assert main(["check", str(wiring), "--bag", str(bag)]) == 1
     printed = " ".join(capsys.readouterr().out.split())
     assert "source tilt (lean): is not in the bag; of its type there: /robot/tilt" in printed
-    wiring.write_text(WIRING.replace("topic: tilt,", "topic: joint_states,"))
+    wrong = WIRING.replace("topic: joint_states,", "topic: tilt,")
+    wiring.write_text(wrong.replace("topic: tilt, type: geo", "topic: lean, type: geo"))
     assert main(["check", str(wiring), "--bag", str(bag)]) == 1
-    assert "where the wiring says geometry_msgs/msg/Vector3Stamped" in capsys.readouterr().out
+    assert "where the wiring says sensor_msgs/msg/JointState" in capsys.readouterr().out
 
 
 def test_a_broken_message_is_one_line(

@@ -11,12 +11,15 @@ from rclpy.parameter import Parameter
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import JointState
 from stand import JOINTS, Stand, readings_of, stamp_of
+from std_msgs.msg import Int16MultiArray
 from std_srvs.srv import Trigger
 
 from an_control.cli import main
 from an_control.policy import AttentionSizes, write_model
 from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
+from an_control.record.arrays import read_arrays
+from an_control.record.comparison import Comparison
 from an_control.record.layout import CommandKind
 from an_control.record.reader import Bag
 from an_control.record.replay import SessionReplay
@@ -238,3 +241,43 @@ def test_a_damaged_recording_gets_one_line(walked: Path, tmp_path: Path) -> None
             assert "\n" not in str(error)
             outcomes.add(type(error).__name__)
     assert {"replayed", "BagError"} <= outcomes
+
+
+def test_a_recording_holds_the_whole_numbers_that_went_out_and_replays_them(
+    stand: Stand, tmp_path: Path
+) -> None:
+    text = stand.wiring.read_text()
+    stand.wiring.write_text(
+        text.partition("command:")[0]
+        + "command:\n  topic: gears\n  type: std_msgs/msg/Int16MultiArray\n  field: data\n"
+        "  actuators:\n    left: {scale: 10.0, limits: [-8, 8], max_rate: 30, safe: 0}\n"
+        "    right: {scale: 10.0, limits: [-8, 8], max_rate: 300, safe: 0}\n"
+    )
+    heard: list[list[int]] = []
+    stand.peer.create_subscription(
+        Int16MultiArray, "gears", lambda message: heard.append(list(message.data)), 100
+    )
+    node = stand.start(activate=False, record=str(tmp_path / "bags"), lockstep_wait_s=0.05)
+    node.trigger_configure()
+    node.trigger_activate()
+    stand.until(lambda: stand.joints.get_subscription_count() == 1, "joint_states matched")
+    stand.until(lambda: stand.tilt.get_subscription_count() == 1, "tilt matched")
+    stand.until(lambda: stand.peer.count_publishers("gears") == 1, "gears matched")
+    for step in range(30):
+        stand.watch(step)
+    stand.until(lambda: len(heard) >= 30, "all commands")
+    node.trigger_shutdown()
+    (found,) = (tmp_path / "bags").iterdir()
+    assert read_arrays(Bag(found)).commands.tolist() == heard[:30]
+    with SessionReplay(Bag(found), deserialize_message) as replay:
+        list(replay.replay_commands())
+    assert replay.summary.different == 0 and replay.summary.commands >= 30
+
+
+def test_commands_that_were_not_sent_do_not_differ() -> None:
+    differences = Comparison()
+    unsent = np.array([np.nan, 1.0])
+    command = ReplayedCommand(1, 0, CommandKind.POLICY, unsent, unsent.copy(), None)
+    differences.add_command(command)
+    rows = differences.summarise_differences_by_actuator(("a", "b"))
+    assert [(row["different"], row["mean"], row["largest"]) for row in rows] == [(0, 0.0, 0.0)] * 2

@@ -94,6 +94,21 @@ def test_estop_and_shutdown_send_the_safe_command_on_every_topic(stand):
 
 
 @pytest.mark.parametrize("arm", [ARRAY, TRAJECTORY])
+def test_an_estop_stops_a_base_also_while_no_position_of_its_arm_is_known(stand):
+    wire(stand)
+    text = stand.wiring.read_text().replace("safe: -0.25", "safe: hold")
+    measured = '{source: joints, field: "position[lift]"}'
+    stand.wiring.write_text(
+        text.replace("    field: data", f"    field: data\n    measured: {measured}")
+    )
+    heard = Heard(stand, TYPES)
+    start(stand, TYPES, mode="rate")
+    assert stand.call(Trigger, "policy/estop").success
+    stand.until(lambda: heard.on("cmd_vel"), "the base's safe command")
+    assert {one.twist.linear.x for one in heard.on("cmd_vel")} == {0.5}
+    assert not heard.on("arm")
+
+
 def test_in_lockstep_a_repeated_step_gets_no_second_command_of_a_type_without_a_stamp(
     stand, reference, arm
 ):

@@ -65,7 +65,11 @@ def test_at_a_signal_the_safe_command_is_the_last_and_the_status_is_0(
     stand, number, mode, executor
 ):
     settings = {"wiring": stand.wiring, "model": stand.model, "engine": "numpy"}
-    with running(autostart=True, mode=mode, executor=executor, **settings) as process:
+    # What nohup ignores is ignored by its children too, unless it is set back.
+    before = signal.signal(number, signal.SIG_DFL)
+    started = running(autostart=True, mode=mode, executor=executor, **settings)
+    with started as process:
+        signal.signal(number, before)
         acting(stand)
         process.send_signal(number)
         status, errors = ended(process)

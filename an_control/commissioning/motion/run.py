@@ -18,6 +18,7 @@ from an_control.wiring import (
     ChannelTable,
     Readings,
     Wiring,
+    compute_field_steps,
     compute_sendable_limits,
     make_command_messages,
 )
@@ -80,7 +81,8 @@ class MotionRun:
         self.messages = make_command_messages(wiring.command, wiring.file)
         self.step_s = 1.0 / wiring.rate_hz
         self.limits = compute_sendable_limits(wiring.command, self.messages)
-        self.gate = SafetyGate(wiring.command, self.step_s, 0.0, self.limits)
+        steps = compute_field_steps(self.messages)
+        self.gate = SafetyGate(wiring.command, self.step_s, 0.0, self.limits, steps)
         self.estop = estop or EStop()
         self.plan: MotionPlan | None = None
         """The plan; None until the first readings have come."""
