@@ -93,7 +93,6 @@ def test_estop_and_shutdown_send_the_safe_command_on_every_topic(stand):
     assert heard.on("arm")[-1].data.tolist() == [-0.25]
 
 
-@pytest.mark.parametrize("arm", [ARRAY, TRAJECTORY])
 def test_an_estop_stops_a_base_also_while_no_position_of_its_arm_is_known(stand):
     wire(stand)
     text = stand.wiring.read_text().replace("safe: -0.25", "safe: hold")
@@ -109,6 +108,7 @@ def test_an_estop_stops_a_base_also_while_no_position_of_its_arm_is_known(stand)
     assert not heard.on("arm")
 
 
+@pytest.mark.parametrize("arm", [ARRAY, TRAJECTORY])
 def test_in_lockstep_a_repeated_step_gets_no_second_command_of_a_type_without_a_stamp(
     stand, reference, arm
 ):
