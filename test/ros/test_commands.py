@@ -96,7 +96,7 @@ def test_estop_and_shutdown_send_the_safe_command_on_every_topic(stand):
 def test_an_estop_stops_a_base_also_while_no_position_of_its_arm_is_known(stand):
     wire(stand)
     text = stand.wiring.read_text().replace("safe: -0.25", "safe: hold")
-    measured = '{source: joints, field: "position[lift]"}'
+    measured = '{source: joints, field: "position[*]"}'
     stand.wiring.write_text(
         text.replace("    field: data", f"    field: data\n    measured: {measured}")
     )
