@@ -38,6 +38,9 @@ TABLES: Mapping[str, tuple[PageTable, ...]] = {
     "camera_tables": CAMERA_TABLES,
 }
 
+OLDER = "older"
+"""Folder in a checked out commit for a link to the folder sim, which was the package itself until
+2026-11-27."""
 Returns = dict[str, list[float]]
 """The returns of the first episodes under each disturbance, by its words."""
 
@@ -96,7 +99,8 @@ def evaluate_first_episodes(command: str, root: Path = ROOT) -> Returns:
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "rows.json"
         asked = [sys.executable, "-m", "an_control", *words[1:], "--json", str(results)]
-        here = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "sim")])}
+        packages = os.pathsep.join(map(str, (root, root / "sim", root / OLDER)))
+        here = {**os.environ, "PYTHONPATH": packages}
         subprocess.run(asked, cwd=root, env=here, check=True, stdout=subprocess.DEVNULL)
         rows = json.loads(results.read_text(encoding="utf-8"))["protocols"]
     return {row["protocol"]: [one["return"] for one in row["episodes"]] for row in rows}
@@ -114,6 +118,9 @@ def check_out_commit(commit: str) -> Iterator[Path]:
         git = ["git", "-C", str(ROOT), "worktree"]
         add = [*git, "add", "--quiet", "--detach", str(root), commit]
         subprocess.run(add, check=True, capture_output=True)
+        if not (root / "sim/an_control_sim").is_dir():
+            (root / OLDER).mkdir()
+            (root / OLDER / "an_control_sim").symlink_to(root / "sim")
         try:
             yield root
         finally:
