@@ -156,6 +156,7 @@ def run_steps(
         print(f"{number}/{len(steps)}  {step.command}{state}", flush=True)
         if there or options.list:
             continue
+        folder.mkdir(parents=True, exist_ok=True)
         if status := step.run():
             print(f"step {number} ended with status {status}; the same command continues there")
             return status

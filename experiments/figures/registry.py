@@ -272,10 +272,10 @@ FIGURES: tuple[PageFigure, ...] = (
             FigureCommand("an-control export models/ant_teacher.safetensors --onnx teacher.onnx"),
             FigureCommand("an-control train-monitor teacher.onnx --take models/ant.safetensors"),
             FigureCommand(f"{FOREIGN} --episodes 20"),
-            FigureCommand(f"{FOREIGN} --episodes 5 --monitor off"),
+            FigureCommand(f"{FOREIGN} --episodes 20 --monitor off"),
         ),
         ANT,
-        "20; alone 5",
+        "20",
         models=("ant_teacher", "ant"),
     ),
     PageFigure(

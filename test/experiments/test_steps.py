@@ -20,7 +20,7 @@ from experiments.page_tables import PageTable
 from experiments.pong_late import run as pong_late
 from experiments.reality import run as reality
 from experiments.recordings import learned as recordings_learned
-from experiments.steps import ExperimentStep
+from experiments.steps import ExperimentStep, make_step_parser, run_steps
 from experiments.tables import run as tables
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,6 +65,13 @@ def test_the_ants_steps_use_every_recipe_of_their_folder_but_the_one_that_does_n
     }
     there = {str(path.relative_to(ROOT)) for path in (ROOT / ant_policy.RECIPES).iterdir()}
     assert there - used == {f"{ant_policy.RECIPES}/ant-fast-seventh.yaml"}
+
+
+def test_the_folder_of_an_experiment_is_there_for_its_first_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    step = ExperimentStep("made.txt", "python -c \"open('runs/new/state', 'w').close()\"")
+    assert run_steps(Path("runs/new"), [step], make_step_parser("").parse_args([])) == 0
+    assert (tmp_path / "runs/new/state").exists()
 
 
 def smoke(name: str, folder: Path, *words: str) -> Path:
