@@ -220,6 +220,7 @@ def test_a_stale_figure_is_fresh_again_if_its_first_episodes_return_the_same(one
     assert "repeated" in record
 
 
+@pytest.mark.slow
 def test_returns_of_another_processor_are_compared_with_those_of_the_old_code_here(
     one_figure, capsys, monkeypatch
 ):
