@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +13,7 @@ from an_control.commissioning.doctor import CandidateWiring, Recording, diagnose
 from an_control.commissioning.doctor.hypotheses import find_id_groups, iterate_part_exchanges
 from an_control.commissioning.doctor.kinematics import find_position_rate_pairs
 from an_control.commissioning.doctor.repair import Repair
+from an_control.commissioning.doctor.worker import Examiner
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from an_control.wiring import load_wiring
 from experiments.doctor.mistakes import MODELS, Mistake, Robot
@@ -330,3 +333,21 @@ def test_a_position_is_paired_with_its_rate_whatever_their_scales_and_signs():
     recording = Recording.from_readings(readings, ("angle", "rate", "noise"), np.zeros((300, 1)))
     (pair,) = find_position_rate_pairs(recording, np.ones(3, bool))
     assert pair[:2] == (0, 1) and pair.ratio == pytest.approx(-57.3 * 0.02)
+
+
+@pytest.mark.parametrize("huge", [1e300, -1e300, 9e17])
+def test_readings_that_no_robot_has_make_the_running_doctor_warn_of_nothing(robot, huge):
+    _, recording = examined(robot)
+    raw = recording.raw.copy()
+    raw[::7, 3] = raw[5::9, 8] = huge
+    about = {
+        "model": str(MODELS / "mobile_base.safetensors"),
+        "wiring": "none.yaml",
+        "ids": list(recording.ids),
+        "actuators": list(recording.actuators),
+        "channels": [None] * len(recording.ids),
+    }
+    content = io.BytesIO()
+    arrays = {"raw": raw, "actions": recording.actions, "starts": recording.starts}
+    np.savez(content, about=np.array(json.dumps(about)), **arrays)
+    assert isinstance(Examiner().examine(content.getvalue()), list)

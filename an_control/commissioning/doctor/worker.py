@@ -41,6 +41,7 @@ from an_control.commissioning.doctor.repair import Repair
 from an_control.control.model_wiring_check import ActionOrder
 from an_control.monitor.forward_model import ForwardModel
 from an_control.policy import Model, read_model
+from an_control.policy.exact_sums import MAX_READING
 from an_control.system.files import read_regular_file
 from an_control.wiring import Wiring, load_wiring
 
@@ -93,7 +94,8 @@ class Examiner:
         recording = make_recording(
             request_values, arrays["raw"], arrays["actions"], arrays["starts"]
         )
-        diagnosis = diagnose(recording, self._forward, list_undetectable=False)
+        with np.errstate(over="ignore", invalid="ignore"):  # readings that no wiring explains
+            diagnosis = diagnose(recording, self._forward, list_undetectable=False)
         wiring = None
         if diagnosis.findings:
             with suppress(ValueError, OSError):  # somebody is writing the file
@@ -116,6 +118,7 @@ def make_recording(
         starts: (T,) whether a tick does not directly follow the tick before it.
     """
     ids = tuple(request_values["ids"])
+    raw = np.where(np.abs(raw) <= MAX_READING, raw, np.nan)  # of others the doctor learns nothing
     scale, offset = np.ones(len(ids)), np.zeros(len(ids))
     clip = np.tile([-np.inf, np.inf], (len(ids), 1))
     groups: dict[str, tuple[int, ...]] = {}
