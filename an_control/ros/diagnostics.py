@@ -41,6 +41,7 @@ from an_control.ros.inputs import Inputs, describe_wrong_clock, describe_wrong_r
 from an_control.ros.outputs import COMMAND_QOS, CommandOutput
 from an_control.ros.recording import describe_missing_black_box
 from an_control.wiring import Notice, Readings, SourceStatus
+from an_control.wiring.source_feed import TOO_OLD
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 KEPT_TICKS = 1024
@@ -773,10 +774,14 @@ class EventLog:
             return False
         self._flapping_until_s[name] = now_s + WINDOW_S
         max_age_s = self._controller.wiring.find_source(name).max_age_s
-        self._logger.warning(
-            f"source {name!r} was lost {FLAPS} times in {now_s - then_s:.1f} s:"
-            f" {(messages - before) / (now_s - then_s):.3g} messages a second come, and its"
+        why = (
+            f"{(messages - before) / (now_s - then_s):.3g} messages a second come, and its"
             f" max_age_s is {max_age_s:g}; raise it, or find out what delays the messages"
+        )
+        if not notice.reason.startswith(TOO_OLD):  # messages come, but cannot be read
+            why = notice.reason
+        self._logger.warning(
+            f"source {name!r} was lost {FLAPS} times in {now_s - then_s:.1f} s: {why}"
         )
         return True
 

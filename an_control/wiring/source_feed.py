@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 from an_control.wiring.config import MessageNames, SourceConfig
 from an_control.wiring.readers import ElementReader, GrowingReader, Reader, Row
 
+TOO_OLD = "no message for more than"
+"""Beginning of the reason if a source is lost because of its largest age."""
 NEVER_NS = 1 << 62
 """An age in ns that no message reaches; as a maximum age it means "no maximum"."""
 _MAX_UNREAD = 64
@@ -456,7 +458,7 @@ class Feed:
                 f" none has been new for more than {longest_s:g} s: the sender must give each"
                 " message a new stamp, or leave the stamp 0"
             )
-        return f"no message for more than {longest_s:g} s"
+        return f"{TOO_OLD} {longest_s:g} s"
 
     def add_channels_if_new(self, lockstep: bool) -> bool:
         """Add channels for array elements that unread messages have for the first time.

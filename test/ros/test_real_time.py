@@ -6,6 +6,7 @@ import re
 from array import array
 from dataclasses import replace
 from itertools import groupby
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ from an_control.monitor.settings import RECOVERY
 from an_control.policy import read_model, write_model
 from an_control.policy.model_file import Model
 from an_control.ros import diagnostics
+from an_control.ros.diagnostics import EventLog
+from an_control.wiring import Notice
 
 BOTH = pytest.mark.parametrize("stand", ["single_threaded", "events"], indirect=True)
 
@@ -385,3 +388,14 @@ def test_a_source_that_is_lost_again_and_again_gets_one_line_with_its_rate_and_t
     assert 1 <= len(lines) <= 5
     (line,) = [one for one in lines if "lost 3 times" in one]
     assert "messages a second come, and its max_age_s is 0.015; raise it" in line
+
+
+def test_a_source_that_cannot_be_read_again_and_again_is_not_advised_a_greater_age(stand):
+    stand.start(mode="rate")
+    lines: list[str] = []
+    logger = SimpleNamespace(warning=lines.append, info=lines.append)
+    log = EventLog(logger, stand.node._loop.controller)
+    for second in range(3):
+        reason = "encoding '8UC1' is not one of mono8, rgb8"
+        log._log_source_notice(Notice("lost", "joints", reason=reason), float(second))
+    assert lines[-1] == f"source 'joints' was lost 3 times in 2.0 s: {reason}"
