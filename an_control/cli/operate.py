@@ -86,9 +86,9 @@ class StatusCommand:
 class EstopCommand:
     """Latch the e-stop: the node sends the safe command at once, and then every control period.
 
-    Without a name every policy node is told as soon as it is found; the command then looks for more
-    for three seconds. Only `an-control reset` clears
-    the e-stop. Exit status 0: all that were found have answered; 1: one has not.
+    Without a name, the command calls every policy node as soon as it finds it and looks for more
+    for three seconds. Only `an-control reset` clears the e-stop. Exit status 0: all that were found
+    have answered; 1: one has not.
     """
 
     node: tyro.conf.Positional[str] = ""

@@ -43,7 +43,7 @@ def test_a_stopped_run_is_drawn_with_the_validations_that_it_has(tmp_path):
 
 
 def test_a_run_continues_in_another_clone_from_its_saved_state_with_the_same_bits(tmp_path):
-    whole, begun, other = (tmp_path / name / "seed-1" for name in ("whole", "begun", "other"))
+    whole, stopped, other = (tmp_path / name / "seed-1" for name in ("whole", "stopped", "other"))
 
     def evolve_in(folder, progress=ignore_progress):
         evolve(
@@ -56,8 +56,8 @@ def test_a_run_continues_in_another_clone_from_its_saved_state_with_the_same_bit
 
     evolve_in(whole)
     with pytest.raises(RunStoppedError):
-        evolve_in(begun, lambda progress: progress.done < 2)
-    save_states(begun.parent, tmp_path / "saved")
+        evolve_in(stopped, lambda progress: progress.done < 2)
+    save_states(stopped.parent, tmp_path / "saved")
     restore_states(other.parent, tmp_path / "saved")
     evolve_in(other)
     arrays, expected = (read_model(run / "model.safetensors").arrays for run in (other, whole))
@@ -65,8 +65,8 @@ def test_a_run_continues_in_another_clone_from_its_saved_state_with_the_same_bit
     assert all(np.array_equal(arrays[name], expected[name]) for name in arrays)
     curve, expected = read_learning_curve(other), read_learning_curve(whole)
     assert np.array_equal(curve[[0, 2]], expected[[0, 2]])
-    restore_states(begun.parent, tmp_path / "saved")  # leaves a run that is there as it is
-    assert len((begun / "metrics.jsonl").read_text().splitlines()) == 2
+    restore_states(stopped.parent, tmp_path / "saved")  # leaves a run that is there as it is
+    assert len((stopped / "metrics.jsonl").read_text().splitlines()) == 2
 
 
 def test_each_seed_is_a_run_of_its_own_with_the_asked_number_of_generations():
