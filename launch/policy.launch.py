@@ -17,11 +17,10 @@ from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 
-from an_control.ros import parameter_table
+from an_control.ros.parameter_table import ALL_PARAMETERS, Parameter
 from an_control.view.process import make_page_action
 
 BOOLEANS = ["true", "false"]
-PARAMETERS = {**parameter_table.PARAMETERS, "use_sim_time": parameter_table.USE_SIM_TIME}
 
 
 def generate_launch_description() -> LaunchDescription:
@@ -41,7 +40,7 @@ def generate_launch_description() -> LaunchDescription:
                     description=one.description + unset,
                     choices=list_allowed_values(one),
                 )
-                for name, one in PARAMETERS.items()
+                for name, one in ALL_PARAMETERS.items()
             ),
             DeclareLaunchArgument(
                 "view",
@@ -65,7 +64,7 @@ def make_launch_actions_of_policy(context: LaunchContext) -> list[ExecuteProcess
     Args:
         context: Launch context with the values of the arguments.
     """
-    texts = {name: LaunchConfiguration(name).perform(context) for name in PARAMETERS}
+    texts = {name: LaunchConfiguration(name).perform(context) for name in ALL_PARAMETERS}
     given: dict[str, Any] = {
         name: parse_parameter_value(name, text) for name, text in texts.items() if text
     }
@@ -87,7 +86,7 @@ def make_launch_actions_of_policy(context: LaunchContext) -> list[ExecuteProcess
     ]
 
 
-def list_allowed_values(parameter: parameter_table.Parameter) -> list[str] | None:
+def list_allowed_values(parameter: Parameter) -> list[str] | None:
     """Return the values that the launch argument of a parameter allows, or None if it allows any.
 
     One of them is the empty text "", with which the parameter keeps its default value.
@@ -112,7 +111,7 @@ def parse_parameter_value(name: str, text: str) -> ParameterValue:
     Raises:
         ValueError: The text is not a number; the error names the argument.
     """
-    kind = type(PARAMETERS[name].default)
+    kind = type(ALL_PARAMETERS[name].default)
     if kind is bool:
         return ParameterValue(text == "true", value_type=bool)
     if kind is tuple:
@@ -123,7 +122,7 @@ def parse_parameter_value(name: str, text: str) -> ParameterValue:
     except ValueError:
         number = "whole number" if kind is int else "number"
         raise ValueError(
-            f"{name}:={text} is not a {number}: {PARAMETERS[name].description}"
+            f"{name}:={text} is not a {number}: {ALL_PARAMETERS[name].description}"
         ) from None
 
 

@@ -13,7 +13,7 @@ import tyro
 from an_control.cli.common import InputError, ModelFile, OutputFolder, require_packages
 from an_control.control.controller import Controller
 from an_control.policy import Monitor
-from an_control.ros.parameter_table import PARAMETERS, USE_SIM_TIME, make_parameter_values
+from an_control.ros.parameter_table import ALL_PARAMETERS, make_parameter_values
 from an_control.system.interrupts import INTERRUPTED, exit_on_signal
 
 
@@ -27,7 +27,7 @@ def make_option_for_node_parameter(name: str) -> Any:
     Args:
         name: Name of the parameter, such as ``ramp_s``.
     """
-    one = PARAMETERS[name]
+    one = ALL_PARAMETERS[name]
     text = f"{one.option_help_text[0].upper()}{one.option_help_text[1:]}."
     return field(default=None if one.unset else one.default, metadata={"help": text})
 
@@ -91,8 +91,9 @@ class RunCommand:
         if self.namespace:
             arguments += ["-r", f"__ns:=/{self.namespace.strip('/')}"]
         # The last one counts: an option that was given, but no default, replaces what is after --.
-        known = {**PARAMETERS, USE_SIM_TIME.name: USE_SIM_TIME}
-        given = {name: value for name, value in values.items() if value != known[name].default}
+        given = {
+            name: value for name, value in values.items() if value != ALL_PARAMETERS[name].default
+        }
         return main(arguments + format_parameter_arguments(given))
 
 

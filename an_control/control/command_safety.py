@@ -181,8 +181,10 @@ class SafetyGate:
         field_steps: Values | None = None,
     ) -> None:
         self._low, self._high = limits or get_command_limits(command)
-        self._rounding = 0.5 * field_steps if field_steps is not None else np.zeros(len(self._low))
-        """By how much each actuator's field may round a command (A,)."""
+        self._rounding = (
+            0.5 * field_steps if field_steps is not None and field_steps.any() else None
+        )
+        """By how much each actuator's field may round a command (A,); None if no field rounds."""
         rate = np.array([actuator.max_rate for actuator in command.actuators])
         self._rated = rate > 0
         self._any_rated = bool(self._rated.any())
@@ -293,9 +295,10 @@ class SafetyGate:
         if last is None:
             known = np.isfinite(self._given)  # at first a position to hold may be unknown
             last = self._given if known.all() else np.where(known, self._given, self.safe_command())
-        # A whole number counts as it was before rounding; else small changes would add up to none.
-        rounded = (self._rounding > 0.0) & (np.abs(last - self._given) <= self._rounding)
-        last = np.where(rounded, self._given, last)
+        if self._rounding is not None:
+            # A whole number counts as before rounding; else small changes would add up to none.
+            rounded = (self._rounding > 0.0) & (np.abs(last - self._given) <= self._rounding)
+            last = np.where(rounded, self._given, last)
         last = np.minimum(np.maximum(last, self._low), self._high)
         change = self._change * periods
         slowed: Values = np.clip(allowed, last - change, last + change)

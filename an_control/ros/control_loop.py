@@ -459,7 +459,7 @@ class Loop:
     def _publish_diagnostics(self) -> None:
         """Publish the diagnostics; a timer calls this once a second, also without ticks."""
         self._reports.publish_diagnostics(self.active)
-        self._record.flush()
+        self._record.flush_without_ticks()
 
 
 class LoopGuard:

@@ -198,7 +198,7 @@ class CommandOutput:
         for number, (target, message) in enumerate(
             zip(self._targets, self._messages, strict=False)
         ):
-            if (stamped_only and not message.is_stamped) or not (not known or known[number]):
+            if (stamped_only and not message.is_stamped) or (known and not known[number]):
                 continue
             try:
                 target.publish(message.message)

@@ -280,6 +280,8 @@ USE_SIM_TIME = Parameter(
     "unconfigured",
 )
 """The description of the parameter that rclpy declares on every node."""
+ALL_PARAMETERS = {**PARAMETERS, USE_SIM_TIME.name: USE_SIM_TIME}
+"""The descriptions of all parameters of the node, by name."""
 
 
 def make_parameter_values(**options: Any) -> dict[str, Any]:
@@ -292,10 +294,9 @@ def make_parameter_values(**options: Any) -> dict[str, Any]:
     Raises:
         KeyError: An option is not a parameter of the node.
     """
-    known = {**PARAMETERS, USE_SIM_TIME.name: USE_SIM_TIME}
     values = {}
     for name, value in options.items():
-        default = known[name].default
+        default = ALL_PARAMETERS[name].default
         value = default if value is None else value
         values[name] = float(value) if isinstance(default, float) else value
     return values

@@ -22,7 +22,7 @@ from rclpy.parameter import Parameter
 from rclpy.validate_full_topic_name import validate_full_topic_name
 
 from an_control.ros.outputs import list_shadow_topics
-from an_control.ros.parameter_table import PARAMETERS, USE_SIM_TIME, Settings
+from an_control.ros.parameter_table import ALL_PARAMETERS, PARAMETERS, Settings
 from an_control.wiring import Wiring, WiringError
 from an_control.wiring.checked_yaml import shorten_error
 from an_control.wiring.config import check_no_topic_loops
@@ -94,7 +94,7 @@ def explain_parameter_refusal(change: Parameter, *, configured: bool) -> str:
         return reason
     if change.name in PARAMETERS and change.type_ == Parameter.Type.NOT_SET:
         return f"parameter {change.name}: cannot be deleted"
-    about = {**PARAMETERS, USE_SIM_TIME.name: USE_SIM_TIME}.get(change.name)
+    about = ALL_PARAMETERS.get(change.name)
     when = "always" if about is None else about.when
     if when == "start":
         return f"parameter {change.name}: can be set only when the node is started"

@@ -114,6 +114,8 @@ class LoopRecord:
         """A pair for the newest tick: its time in ns, and its stamp in lockstep, else None."""
         self._noted = True
         """Whether the recorder was told of the newest tick."""
+        self._tick_of_last_flush: tuple[int, int | None] | None = None
+        """The newest tick, as `_tick`, when `flush_without_ticks` was called last."""
 
     def begin_tick(self, now_ns: int, stamp_ns: int | None) -> None:
         """Store the time and the stamp of a tick that begins, until `record_tick` records them.
@@ -140,10 +142,14 @@ class LoopRecord:
             self.recorder.record_readings(readings, self._tick[0])
             self.recorder.flush()
 
-    def flush(self) -> None:
-        """Pass all that was recorded to the disk or the black box, also if no tick is made."""
-        if self.recorder is not None:
+    def flush_without_ticks(self) -> None:
+        """Pass what was recorded to the disk or the black box, if no tick came since the last call.
+
+        A timer calls it once a second; where ticks come, they do this themselves.
+        """
+        if self._tick is self._tick_of_last_flush and self.recorder is not None:
             self.recorder.flush(even_if_few=True)
+        self._tick_of_last_flush = self._tick
 
     def record_failure(self, why: str) -> None:
         """Record that the newest tick failed, unless `record_tick` has recorded it already.

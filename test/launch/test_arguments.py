@@ -57,7 +57,7 @@ def started(launch: dict[str, Any], **given: str) -> list[dict[str, Any]]:
 
 def test_every_parameter_of_the_node_is_an_argument_of_its_launch_file(names):
     taken = {one.name for one in fields(Settings)} | {"use_sim_time"}
-    assert set(names("policy.launch.py")["PARAMETERS"]) == taken
+    assert set(names("policy.launch.py")["ALL_PARAMETERS"]) == taken
 
 
 @pytest.mark.parametrize("name", ["ramp_s", "recovery", "watchdog_s", "lockstep_wait_s"])
