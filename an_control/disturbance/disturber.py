@@ -67,7 +67,7 @@ class Garbage:
         return (self._sd * noise + np.clip(walks, -5.0, 5.0)).astype(np.float32)
 
 
-FAULTS = ("delay", "freeze", "garbage", "jitter", "spike", "nan")
+FAULTS = ("delay", "bias", "freeze", "garbage", "jitter", "spike", "nan")
 """The names of the settings that change the values of signals, in the order of application."""
 
 
@@ -85,6 +85,8 @@ class Faults:
     ) -> None:
         self._count, self._streams, self._rng = signal_count, streams, streams.faults
         self._late: DelayLine[NDArray[np.float32]] = DelayLine()
+        self._biases: NDArray[np.float64] | None = None
+        """(N,) the offset of each signal for a `bias` of 1; None until it is needed."""
         self.freeze_random_signals(settings.freeze.value)
         self.replace_random_signals_by_garbage(settings.garbage.value)
         self.change_settings(settings)
@@ -118,9 +120,12 @@ class Faults:
         """Apply other settings of the sensor faults from the next tick on.
 
         Readings that a delay holds back still arrive later, unless the new settings have no fault
-        at all. Which signals are frozen or meaningless stays as it is.
+        at all. Which signals are frozen or meaningless stays as it is. Another `bias` scales the
+        offsets that the signals have.
         """
         self._settings = settings
+        if settings.bias and self._biases is None:
+            self._biases = self._streams.bias.standard_normal(self._count)
         self.active = any(getattr(settings, name) for name in FAULTS)
         if not self.active:
             self._late.clear()
@@ -138,6 +143,7 @@ class Faults:
         """
         settings = self._settings
         faulty = self._late(signals.copy(), settings.delay.whole_number).copy()
+        self._add_biases_in_place(faulty)
         if len(self._frozen):
             held = self._held[self._frozen]
             held = np.where(np.isnan(held), faulty[self._frozen], held)
@@ -148,6 +154,11 @@ class Faults:
             faulty += _draw_normal_noise(self._streams.jitter, settings.jitter.value, len(faulty))
         self._add_spikes_and_nans_in_place(faulty)
         return faulty
+
+    def _add_biases_in_place(self, signals: NDArray[np.float32]) -> None:
+        """Add the constant offset of each signal to signals (..., N), in place."""
+        if self._settings.bias and self._biases is not None:
+            signals += (self._settings.bias.value * self._biases).astype(np.float32)
 
     def _add_spikes_and_nans_in_place(self, signals: NDArray[np.float32]) -> None:
         """Change a tick's signals (N,) in place: add spikes to random ones, set others to NaN."""
@@ -162,6 +173,7 @@ class Faults:
         """Return a whole episode's signals (T, N) with faults, as `add_faults` would add them."""
         settings, ticks = self._settings, np.arange(len(signals))
         faulty = signals[np.maximum(ticks - settings.delay.whole_number, 0)]
+        self._add_biases_in_place(faulty)
         for one in self._frozen:
             begin = int(np.isnan(faulty[:, one]).argmin())
             faulty[begin:, one] = faulty[begin, one]

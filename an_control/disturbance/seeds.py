@@ -44,6 +44,7 @@ class RandomStreams:
     delivery: np.random.Generator
     commands: np.random.Generator
     garbage: np.random.Generator
+    bias: np.random.Generator
 
     def __init__(self, seed: int, episode: int) -> None:
         self._entropy = [seed, episode, 1]

@@ -434,6 +434,11 @@ class DisturbanceSettings:
         "standard deviation of normal noise on every signal",
         unit="units of the scaled readings",
     )
+    bias: Range = _make_setting_field(  # noqa: RUF009
+        Range(0, 0),
+        "standard deviation of a constant offset of every signal, drawn for each episode",
+        unit="units of the scaled readings",
+    )
     spike: float = _make_setting_field(0.0, "probability of a spike in each reading", maximum=1)
     spike_sd: float = _make_setting_field(
         5.0,
@@ -663,7 +668,7 @@ SETTINGS = tuple(
 """The descriptions of all settings, in the order of the fields."""
 RANGES = (
     *("delay", "jitter", "lose", "repeat", "stop", "gain", "lag", "mass", "friction"),
-    *("noise_channels", "copies", "missing", "freeze", "garbage"),
+    *("noise_channels", "copies", "missing", "freeze", "garbage", "bias"),
 )
 """The names of the settings whose numbers may be ranges, drawn for each episode. New names must be
 added at the end, so that the other numbers are drawn as before."""

@@ -45,6 +45,32 @@ def test_jitter_is_noise_of_that_size_and_changes_no_permutation():
     assert 0.018 < apart.std() < 0.022 and abs(apart.mean()) < 0.002
 
 
+def test_a_bias_is_one_offset_of_each_signal_which_moves_with_it_and_differs_between_episodes():
+    plain, biased = disturber(shuffle="reset+5"), disturber(shuffle="reset+5", bias=0.1)
+    seen = []
+    for episode in range(60):
+        for one in (plain, biased):
+            one.start_episode(episode)
+        before = np.array([one[0] for one in run(plain, 20)])
+        after = np.array([one[0] for one in run(biased, 20)])
+        places = np.argsort(before, 1)
+        offsets = np.take_along_axis(after - before, places, 1)
+        assert np.ptp(offsets, 0).max() < 1e-3
+        seen.append(offsets[0])
+    assert 0.09 < np.std(seen) < 0.11 and abs(np.mean(seen)) < 0.01
+    assert len({one.tobytes() for one in seen}) == len(seen)
+
+
+def test_a_schedule_scales_the_offsets_of_a_bias():
+    schedule = (Change(5, {"bias": 0.2}), Change(10, {"bias": 0.0}))
+    settings = DisturbanceSettings(bias=0.1)
+    ticks = run(Disturber(IDS, settings, 1, schedule), 15)
+    plain = run(Disturber(IDS, DisturbanceSettings(), 1), 15)
+    offsets = np.array([one[0] for one in ticks]) - np.array([one[0] for one in plain])
+    assert np.allclose(offsets[5:10], 2.0 * offsets[:5], atol=1e-3)
+    assert np.ptp(offsets[:5]) > 0.05 and not offsets[10:].any()
+
+
 def test_none_changes_nothing():
     values, ids = disturber().disturb(VALUES, IDS)
     assert dict(zip(ids, values.tolist(), strict=True)) == dict(

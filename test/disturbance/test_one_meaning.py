@@ -362,6 +362,12 @@ def sd_of_jitter(received: Received) -> float:
     return float((nominal(received) - np.round(nominal(received))).std())
 
 
+def sd_of_bias(received: Received) -> float:
+    offsets = nominal(received) - np.round(nominal(received))
+    assert np.ptp(offsets, 0).max() < 1e-3  # float32 of readings up to 2000
+    return float(offsets[0].std())
+
+
 def spikes(received: Received) -> np.ndarray:
     apart = nominal(received) - np.arange(len(received))[:, None]
     return apart - np.median(apart, 0)
@@ -418,6 +424,7 @@ TABLE: tuple[tuple[str, tuple[User, ...], Callable[[Received], float]], ...] = (
     ("delay=0..3", IN_PLACE, ticks_late),
     ("delay=0..3", (patch_episodes, patch_rows), frames_late),
     ("jitter=0..0.1", IN_PLACE, sd_of_jitter),
+    ("bias=0..0.1", IN_PLACE, sd_of_bias),
     ("spike=0.2", IN_PLACE, share_of_spikes),
     ("spike=0.2,spike-sd=20", IN_PLACE, sd_of_spikes),
     ("nan=0.1", READERS, share_of_nan),
