@@ -70,11 +70,7 @@ class _AttentionLayout:
         )
 
     def to_arrays(self, reader: _ParameterReader) -> dict[str, np.ndarray]:
-        """Return the policy's weights as a mapping from their names in a model file to arrays.
-
-        Args:
-            reader: Reader that cuts the next array from the parameter vector at each call.
-        """
+        """Return the policy's weights as a mapping from their names in a model file to arrays."""
         gates, d, key = 4 * self.neuron, self.neuron, self.key
         inputs = reader(gates, 1 + self.actions)
         arrays = {
@@ -117,11 +113,7 @@ class _MlpLayout:
         return MlpSizes(channels=self.channels, actions=self.actions, head=list(self.hidden))
 
     def to_arrays(self, reader: _ParameterReader) -> dict[str, np.ndarray]:
-        """Return the policy's weights as a mapping from their names in a model file to arrays.
-
-        Args:
-            reader: Reader that cuts the next array from the parameter vector at each call.
-        """
+        """Return the policy's weights as a mapping from their names in a model file to arrays."""
         return _read_dense_layer_arrays(reader, [self.channels, *self.hidden], self.actions)
 
 
@@ -130,11 +122,7 @@ def _read_vision_arrays(
 ) -> dict[str, np.ndarray]:
     """Return the weights of the queries, keys and values of a policy for image patches.
 
-    Args:
-        reader: Reader that cuts the next array from the parameter vector at each call.
-        sizes: Sizes of the policy's layers.
-        frames_last: Whether the weights of the keys expect the numbers of a patch in the order
-            (row, column, frame), in which the frame varies fastest.
+    With `frames_last` the numbers of a patch have the order (row, column, frame).
     """
     message, actions, pixels = sizes.message, sizes.actions, sizes.patch**2
     changes = sizes.stack - 1
@@ -178,11 +166,7 @@ class _TopPatchesLayout:
         return CAR_RACING_SIZES
 
     def to_arrays(self, reader: _ParameterReader) -> dict[str, np.ndarray]:
-        """Return the policy's weights as a mapping from their names in a model file to arrays.
-
-        Args:
-            reader: Reader that cuts the next array from the parameter vector at each call.
-        """
+        """Return the policy's weights as a mapping from their names in a model file to arrays."""
         sizes = self.sizes
         message, hidden, actions = sizes.message, sizes.hidden, sizes.actions
         arrays = _read_vision_arrays(reader, sizes, frames_last=True)
@@ -218,11 +202,7 @@ class _ConvolutionLayout:
         return PONG_SIZES
 
     def to_arrays(self, reader: _ParameterReader) -> dict[str, np.ndarray]:
-        """Return the policy's weights as a mapping from their names in a model file to arrays.
-
-        Args:
-            reader: Reader that cuts the next array from the parameter vector at each call.
-        """
+        """Return the policy's weights as a mapping from their names in a model file to arrays."""
         arrays = _read_vision_arrays(reader, self.sizes, frames_last=False)
         return arrays | {
             name: reader(*shape) for name, shape in self.sizes.list_head_shapes().items()
@@ -256,11 +236,7 @@ class _ParameterReader:
         self.at = 0
 
     def __call__(self, *shape: int) -> np.ndarray:
-        """Return the next parameters of the vector as an array of the given shape.
-
-        Raises:
-            ValueError: There are too few parameters left.
-        """
+        """Return the next parameters of the vector as an array of the given shape."""
         size = int(np.prod(shape))
         if self.at + size > len(self.flat):
             raise ValueError(f"params has {len(self.flat)} numbers, too few for this kind")
@@ -313,11 +289,7 @@ def import_policy_of_authors(path: str | os.PathLike[str], kind: str) -> Model:
 
 
 def _read_parameter_vector(path: str | os.PathLike[str]) -> np.ndarray:
-    """Return the array ``params`` of an ``.npz`` file.
-
-    Raises:
-        ValueError: The file has no valid array of that name.
-    """
+    """Return the array ``params`` of an ``.npz`` file."""
     try:
         with zipfile.ZipFile(io.BytesIO(read_regular_file(path))) as archive:
             if archive.getinfo("params.npy").file_size > 8 * MAX_PARAMS + 1024:
@@ -336,13 +308,7 @@ def _read_parameter_vector(path: str | os.PathLike[str]) -> np.ndarray:
 def _read_dense_layer_arrays(
     reader: _ParameterReader, widths: list[int], actions: int
 ) -> dict[str, np.ndarray]:
-    """Return the weights of a stack of dense layers, by their names in a model file.
-
-    Args:
-        reader: Reader that cuts the next array from the parameter vector at each call.
-        widths: Number of inputs of each layer.
-        actions: Number of outputs of the last layer.
-    """
+    """Return the weights of a stack of dense layers, by their names in a model file."""
     arrays = {}
     for layer, (width_in, width_out) in enumerate(zip(widths, [*widths[1:], actions], strict=True)):
         arrays[f"head.{layer}.weight"] = reader(width_out, width_in)

@@ -55,14 +55,7 @@ def read_recorded_traces(
 def _read_traces_for_model(
     path: Path, arrays: RecordedArrays, model_path: str, model: Model
 ) -> Iterator[EpisodeTrace]:
-    """Yield the episodes of one recording, with the channels and actions of a model.
-
-    Args:
-        path: File of the recording, for error texts.
-        arrays: Content of the recording.
-        model_path: The model's file, for error texts.
-        model: The model.
-    """
+    """Yield the episodes of one recording, with the channels and actions of a model."""
     order = ActionOrder(_load_wiring_from_recording(arrays), model_path, model)
     yield from _iterate_recorded_episodes(
         path, arrays, model.task.channels, order.convert_to_action
@@ -117,17 +110,7 @@ def _iterate_recorded_episodes(
     channels: Sequence[str],
     convert_to_action: Callable[[np.ndarray], np.ndarray],
 ) -> Iterator[EpisodeTrace]:
-    """Yield the episodes of one recording, which is cut at each reset and each long pause.
-
-    Args:
-        path: File of the recording, for error texts.
-        arrays: Content of the recording.
-        channels: Ids of the channels to read from the recording, in the order of the readings.
-        convert_to_action: Function that converts a recorded command to the action (A,) of a model.
-
-    Raises:
-        ValueError: The recording lacks one of the channels.
-    """
+    """Yield the episodes of one recording, which is cut at each reset and each long pause."""
     if lacking := [name for name in channels if name not in arrays.ids]:
         raise ValueError(f"--bag {path}: has no channel {', '.join(lacking[:5])}")
     places = [arrays.ids.index(name) for name in channels]

@@ -177,11 +177,7 @@ def distill(options: DistillOptions, progress: OnProgress = ignore_progress) -> 
 def _make_trainer(
     options: DistillOptions,
 ) -> Dagger | PatchDagger | RecordedTeaching | CommandCloning:
-    """Return the trainer that the options choose.
-
-    It imitates recordings if the option `bag` is set. Otherwise it imitates a teacher, on scalar
-    channels or on image patches, as the recipe says.
-    """
+    """Return the trainer of recordings (option `bag`), of scalar channels or of image patches."""
     from an_control.learning.dagger.settings import DaggerSettings, choose_recipe_name, read_recipe
 
     options.check_options()
@@ -202,9 +198,6 @@ def _make_recording_imitator(options: DistillOptions) -> RecordedTeaching | Comm
 
     It trains a plain network with the option --ordered, and otherwise a permutation-invariant
     student.
-
-    Raises:
-        ValueError: A recording cannot be used, or options do not fit each other.
     """
     from an_control.learning.dagger.cloning import CLONING, SMOKE_CLONING, CommandCloning
     from an_control.learning.dagger.recorded import RecordedTeaching, read_task_and_episodes
@@ -256,15 +249,7 @@ def _refuse_options_unsupported_by_plain_network(options: DistillOptions) -> Non
 
 
 def _make_dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:
-    """Return the DAgger trainer for scalar channels.
-
-    Args:
-        options: Options of the training.
-        settings: The settings from the recipe, which the options change.
-
-    Raises:
-        ValueError: The teacher does not fit the task, or options do not fit each other.
-    """
+    """Return the DAgger trainer for scalar channels."""
     from an_control.learning.dagger.learner import Dagger
     from an_control.learning.dagger.settings import make_smoke_settings
     from an_control_sim.gym.environments import find_environment_id
@@ -309,15 +294,7 @@ def _make_dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:
 
 
 def _find_teacher(options: DistillOptions, environment: str) -> Teacher:
-    """Return the teacher that the options name, or else the task's own teacher.
-
-    Args:
-        options: Options of the training.
-        environment: The gymnasium id of the task's environment.
-
-    Raises:
-        ValueError: There is no teacher.
-    """
+    """Return the teacher that the options name, or else the task's own teacher."""
     from an_control.learning.teacher.teachers import find_task_teacher, read_teacher
     from an_control_sim.gym.environments import make_environment
 
@@ -346,15 +323,7 @@ def _make_portable_teacher_name(options: DistillOptions) -> str | None:
 
 
 def _apply_size_options(options: DistillOptions, student: StudentSizes) -> StudentSizes:
-    """Return the student's sizes, changed by the options.
-
-    Args:
-        options: Options of the training.
-        student: The student's sizes from the recipe.
-
-    Raises:
-        ValueError: Options do not fit each other.
-    """
+    """Return the student's sizes, changed by the options."""
     names = ("neuron", "stack", "products")
     chosen = {name: getattr(options, name) for name in names}
     chosen = {name: value for name, value in chosen.items() if value is not None}
@@ -370,10 +339,6 @@ def _apply_disturbance_options(options: DistillOptions, settings: DaggerSettings
     """Return the settings with the disturbances that the options choose.
 
     Disturbances for which no option is set stay as in the recipe.
-
-    Args:
-        options: Options of the training.
-        settings: The settings from the recipe.
     """
     from an_control.learning.training_disturbances import TrainingDisturbance
 
@@ -392,13 +357,6 @@ def _parse_disturbance_probabilities(options: DistillOptions, kind: type[D]) -> 
     """Return a mapping from each disturbance that the option --disturb names to its probability.
 
     The probability is the same for all, and is given by the option --disturb-share.
-
-    Args:
-        options: Options of the training.
-        kind: Class of the disturbances, whose method `parse` reads each text of --disturb.
-
-    Raises:
-        ValueError: A text of --disturb is not a disturbance, or --disturb-share is not from 0 to 1.
     """
     from an_control.learning.training_disturbances import parse_disturb_option
 
@@ -408,12 +366,7 @@ def _parse_disturbance_probabilities(options: DistillOptions, kind: type[D]) -> 
 
 
 def _make_patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -> PatchDagger:
-    """Return the DAgger trainer for image patches, with the environment's own teacher.
-
-    Args:
-        options: Options of the training.
-        settings: The settings from the recipe, which the options change.
-    """
+    """Return the DAgger trainer for image patches, with the environment's own teacher."""
     from an_control.learning.dagger.image_patches.learner import PatchDagger
     from an_control.learning.dagger.settings import make_patch_smoke_settings
     from an_control.learning.training_disturbances import PatchDisturbance

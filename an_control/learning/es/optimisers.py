@@ -76,12 +76,7 @@ def restore_pycma_values(strategy: Any, values: Mapping[str, Any]) -> None:
 
 
 def _locate_storable_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
-    """Find the numbers, arrays and lists in a pycma strategy.
-
-    Returns:
-        A mapping from the attribute path of each value to a pair: the dict in which the value is
-        stored, and the key of the value in that dict.
-    """
+    """Return for the attribute path of each storable value the dict in which it is, and its key."""
     found: dict[str, tuple[dict[Any, Any], Any]] = {}
     seen = set()
 
@@ -130,16 +125,7 @@ def _to_storable(value: Any) -> Any:
 
 
 def _convert_to_type_of(example: Any, value: Any, attribute_path: str) -> Any:
-    """Convert a value from a checkpoint to the type and array layout of the value it replaces.
-
-    Args:
-        example: The value that is to be replaced.
-        value: The value from the checkpoint.
-        attribute_path: Attribute path, for the text of the error.
-
-    Raises:
-        CheckpointError: The types or shapes differ.
-    """
+    """Convert a value from a checkpoint to the type and array layout of the value it replaces."""
     expected = _to_storable(example)
     if _describe_type(value) != _describe_type(expected):
         raise CheckpointError(

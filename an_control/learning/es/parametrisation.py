@@ -164,12 +164,7 @@ class PaperForm(PolicyForm):
 
     @cached_property
     def _positional_table_svd(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the singular value decomposition of the positional table (the fixed queries).
-
-        Returns:
-            For M queries the left singular vectors (M, rank), the singular values (rank,), largest
-            first, and the right singular vectors (rank, d).
-        """
+        """Return the SVD of the positional table: (M, rank), singular values, (rank, d)."""
         left, stretch, right = np.linalg.svd(
             make_positional_table(self.queries, self.neuron), full_matrices=False
         )
@@ -221,16 +216,7 @@ class PaperForm(PolicyForm):
     def _compose_attention_arrays(
         self, query_projection: np.ndarray, key_projection: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Compute a model file's attention arrays from two projections, for P policies at once.
-
-        Args:
-            query_projection: Matrices (P, k, d) that project the positional table to the queries.
-            key_projection: Matrices (P, k, d) that project the outputs of the sensory neurons to
-                the keys.
-
-        Returns:
-            Arrays (P, ...) of the attention, by their names in a model file.
-        """
+        """Compute attention arrays of P policies from projections (P, k, d) of queries and keys."""
         table = make_positional_table(self.queries, self.neuron)
         return {
             "attention.queries": table @ query_projection.swapaxes(1, 2),
@@ -410,9 +396,6 @@ def _get_default_weight(array_name: str) -> float:
 
     It is 1 for the weights of normalisations, and 2 for the bias b_g of gates, so that a gate lets
     most of its input pass (Parisotto et al. 2019). For all other arrays it is 0.
-
-    Args:
-        array_name: Name of the array in the model file.
     """
     if array_name.endswith("norm.weight"):
         return 1.0

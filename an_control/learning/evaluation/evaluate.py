@@ -79,15 +79,7 @@ def play_episodes(
 
 
 def _set_background(env: gymnasium.Env[Any, Any], background: str) -> None:
-    """Set the background of an environment with a camera.
-
-    Args:
-        env: The environment.
-        background: Name of the background; "" for the environment's usual one.
-
-    Raises:
-        ValueError: The environment has no such backgrounds.
-    """
+    """Set the background of an environment with a camera; "" stands for the usual one."""
     inner = env.unwrapped
     if isinstance(inner, HasBackgrounds):
         inner.show(background or inner.plain)

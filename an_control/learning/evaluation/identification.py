@@ -87,12 +87,7 @@ class _IdentificationCounter:
         self._step = 0
 
     def __call__(self, policy: Policy, disturber: Disturber) -> None:
-        """Count which channels the policy has identified at the present step of the episode.
-
-        Args:
-            policy: The policy, after its action of this step.
-            disturber: Object that shuffled the channels and knows their true order.
-        """
+        """Count which channels the policy has identified at the present step of the episode."""
         shows = dict(zip(disturber.ids, disturber.signal_ids_by_slot, strict=True))
         truth = np.array([self._index[shows[slot]] for slot in policy.channel_order])
         attention = policy.attention

@@ -205,13 +205,7 @@ class ScorePlayer:
     def _measure_student_return_and_steps(
         self, disturber: Disturber, start: EpisodeSeeds, protocol: EvaluationProtocol
     ) -> tuple[float, int]:
-        """Play one episode with the student, and return its sum of rewards and number of steps.
-
-        Args:
-            disturber: Object that disturbs the episode.
-            start: Seeds of the episode.
-            protocol: The disturbance, and how the policy is changed for it.
-        """
+        """Play one episode with the student, and return its sum of rewards and number of steps."""
         policy: Policy = self._policy
         result = play_episode(policy, self._env, self._channels, disturber, start, protocol)
         return result.total, result.steps
@@ -222,14 +216,6 @@ class ScorePlayer:
         """Play one episode with the random policy or the teacher, on channels in nominal order.
 
         All disturbances except a permutation apply.
-
-        Args:
-            actor: Policy that acts, "random" or "teacher".
-            disturber: Object that disturbs the episode.
-            start: Seeds of the episode.
-
-        Returns:
-            The sum of the rewards, and the number of steps.
         """
         disturber.start_episode(start.episode)
         act = (
@@ -253,11 +239,7 @@ class ScorePlayer:
         return lambda observation: self._teacher(newest(observation))
 
     def _make_random_policy(self, start: EpisodeSeeds) -> Callable[[np.ndarray], np.ndarray]:
-        """Return a random policy as a function from an observation (N,) to an action (A,).
-
-        Args:
-            start: Seeds of the episode, from which the actions are derived.
-        """
+        """Return a random policy as a function from an observation (N,) to an action (A,)."""
         rng, shape = np.random.default_rng([SEED, start.episode]), self._env.action_space.shape
         return lambda observation: rng.uniform(-1.0, 1.0, shape).astype(np.float32)
 

@@ -207,11 +207,7 @@ class MiswiredDriver:
             self._scale[rng.random(count) < 0.5] *= rng.choice([-1.0, 0.1, 10.0])
 
     def _draw_motor_mistakes(self, count: int) -> None:
-        """Draw the mistakes of the motors: gains, and which motor gets which action.
-
-        Args:
-            count: Number of motors.
-        """
+        """Draw the mistakes of the motors: gains, and which motor gets which action."""
         rng = self._rng
         self._gain, self._motor_source = np.ones(count), np.arange(count)
         for _ in range(self._motor_mistakes):

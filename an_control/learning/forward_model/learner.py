@@ -219,14 +219,7 @@ class ForwardModelLearner:
         return replace(self._known, trained={**self._known.trained, "forward": forward})
 
     def _store_time_limit_if_cut_short(self, was_cut: bool) -> None:
-        """Store the present time limit if it has ended recording or training too early.
-
-        If the run is resumed with a higher limit than the stored one, it starts from the beginning.
-
-        Args:
-            was_cut: Whether fewer steps were recorded, or fewer updates made, than the settings ask
-                for.
-        """
+        """Store the time limit if it ended recording or training too early."""
         if was_cut:
             self._cut_at = max(self._cut_at, self.settings.minutes)
 
@@ -258,11 +251,6 @@ class ForwardModelLearner:
 
         Without an environment nothing is recorded, and the episodes given to the constructor are
         added. All added episodes are also written to the run's folder.
-
-        Args:
-            recording_number: Number of the recording, 0 or 1, by which its file is found.
-            explorer: Chooses the actions.
-            min_steps: Minimum number of steps to record.
         """
         limit_s = self.settings.compute_time_limit_s(TIME["record"][recording_number])
         how: tuple[Any, ...] = (self.settings.faults, limit_s)
@@ -328,9 +316,5 @@ class ForwardModelLearner:
 
 
 def _count_steps_for_updates(updates: Sequence[int]) -> int:
-    """Return how many steps of the run these updates need; a step makes up to 1,000 updates.
-
-    Args:
-        updates: Number of updates of each network.
-    """
+    """Return how many steps of the run these updates need; a step makes up to 1,000 updates."""
     return sum(-(-some // CHUNK) for some in updates)

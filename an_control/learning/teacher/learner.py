@@ -280,10 +280,6 @@ class TeacherLearner:
         """Return which share (0..1) of the limit of time or steps some iterations use up.
 
         If the run has both limits, it is the larger share.
-
-        Args:
-            iterations: Number of iterations.
-            seconds: Processor time of these iterations, in seconds.
         """
         limits = self.limits
         shares = [iterations * self.settings.iteration / (limits.steps or math.inf)]
@@ -427,12 +423,7 @@ class TeacherLearner:
     def _measure_validation_returns(
         self, policy: Policy, episodes: Sequence[tuple[int, DisturbanceSettings]]
     ) -> list[float]:
-        """Play validation episodes and return the sum of the rewards of each that did not fail.
-
-        Args:
-            policy: The policy; it is reset before each episode.
-            episodes: Seed and disturbance of each episode.
-        """
+        """Play validation episodes and return the sum of the rewards of each that did not fail."""
         ids, failures = policy.nominal_ids, self._newest.library.failures
         totals = []
         for seed, fault in episodes:
@@ -448,14 +439,7 @@ class TeacherLearner:
     def _measure_return_in_episode(
         self, policy: Policy, ids: tuple[str, ...], seed: int, fault: DisturbanceSettings
     ) -> float:
-        """Play one validation episode and return the sum of its rewards.
-
-        Args:
-            policy: The policy, in its reset state.
-            ids: Ids of the observation's entries.
-            seed: Seed of the environment and of the disturbance.
-            fault: The disturbance.
-        """
+        """Play one validation episode and return the sum of its rewards."""
         episode = make_disturbed_episode(self._env, seed, fault)
         for tick in episode:
             if tick.arrived or episode.sent is None:

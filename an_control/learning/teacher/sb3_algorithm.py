@@ -443,11 +443,7 @@ def _get_global_random_states() -> dict[str, Any]:
 
 
 def _set_global_random_states(state: dict[str, Any]) -> None:
-    """Set the global generators of torch and numpy to the states in a dict.
-
-    Args:
-        state: The dict, as `_get_global_random_states` returned it.
-    """
+    """Set the global generators of torch and numpy to the states in a dict."""
     torch.set_rng_state(torch.from_numpy(state["torch"]))
     np.random.set_state(tuple(state["numpy"]))
 
@@ -461,13 +457,7 @@ def _return_unchanged(env: TrainingEpisodes) -> TrainingEpisodes:
 
 
 def _make_algorithm(vectorised: Any, settings: TeacherSettings, seed: int) -> Any:
-    """Return a new algorithm of stable-baselines3 or sb3-contrib.
-
-    Args:
-        vectorised: Vectorised environment of the library, which holds all training environments.
-        settings: The algorithm and its settings.
-        seed: Seed of the random numbers of the algorithm.
-    """
+    """Return a new algorithm of stable-baselines3 or sb3-contrib."""
     import sb3_contrib
     import stable_baselines3
     from stable_baselines3.common.noise import NormalActionNoise
