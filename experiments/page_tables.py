@@ -55,11 +55,7 @@ class PageTable:
         return shlex.join(command)
 
     def make_step(self, runs: Path) -> ExperimentStep:
-        """Return the step (a command line, and the file that it makes) that writes the table.
-
-        Args:
-            runs: The folder in which finished rows are stored if the evaluation is stopped.
-        """
+        """Return the step (a command line, and the file that it makes) that writes the table."""
         return self._make_step(self.page, self.plots, runs)
 
     def make_smoke_step(self, runs: Path) -> ExperimentStep:
@@ -68,13 +64,7 @@ class PageTable:
         return short._make_step(f"{runs}/{self.title}.md", "", runs)
 
     def _make_step(self, page: str, plots: str, runs: Path) -> ExperimentStep:
-        """Return the step that evaluates the model.
-
-        Args:
-            page: The page to write.
-            plots: The folder for pictures, or "".
-            runs: The folder in which finished rows are stored if the evaluation is stopped.
-        """
+        """Return the step that evaluates the model."""
         command = [
             *("an-control", "evaluate", f"models/{self.model}.safetensors"),
             *("--markdown", page, "--title", self.title, *shlex.split(self.options)),
@@ -93,15 +83,7 @@ def write_tables(
     other_steps: Sequence[ExperimentStep],
     arguments: Sequence[str] | None,
 ) -> ExitStatus:
-    """Write the tables of an experiment, run its other steps, and return the exit status.
-
-    Args:
-        description: The experiment's module docstring, for `--help`.
-        runs: The folder of the experiment's runs.
-        tables: The tables.
-        other_steps: Steps after the tables.
-        arguments: The words of the command line; None stands for the command line of this process.
-    """
+    """Write the tables of an experiment, run its other steps, and return the exit status."""
     titles = [table.title for table in tables]
     parser = make_step_parser(description)
     add_smoke_option(parser)

@@ -114,11 +114,7 @@ def _hash_file(path: str) -> str | None:
 
 
 def make_step_parser(description: str | None) -> argparse.ArgumentParser:
-    """Create a command-line parser with the options of all experiments that are lists of steps.
-
-    Args:
-        description: The experiment's module docstring, whose first line is shown.
-    """
+    """Create a command-line parser with the options of all experiments that are lists of steps."""
     parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
     add_step_options(parser)
     return parser
@@ -140,13 +136,7 @@ def add_smoke_option(parser: argparse.ArgumentParser) -> None:
 def run_steps(
     folder: Path, steps: Sequence[ExperimentStep], options: argparse.Namespace
 ) -> ExitStatus:
-    """Run the steps that are not done and return the exit status of the last command.
-
-    Args:
-        folder: The folder of the experiment's runs, in which the list of done steps is stored.
-        steps: The steps in their order; the first that fails ends the run.
-        options: The command line, parsed by `make_step_parser`.
-    """
+    """Run the steps that are not done and return the exit status of the last command."""
     done = DoneSteps(folder / "done.json")
     if options.again and not options.list:
         done.remove(steps)

@@ -22,15 +22,7 @@ MONITOR = f"delay=1 start=rest start=posture stop=0.5..2 {WORN}"
 
 
 def make_student_step(recipe: str, teacher: str, start: str, out: str, seed: int) -> ExperimentStep:
-    """Return the step that trains a student policy from the weights of another model.
-
-    Args:
-        recipe: The name of the recipe, in `RECIPES`.
-        teacher: The teacher's model file, in `runs`.
-        start: The model file whose weights the student starts with, in `runs`.
-        out: The run's folder, in `runs`.
-        seed: The seed of the training.
-    """
+    """Return the step that trains a student policy from the weights of another model."""
     return ExperimentStep(
         f"runs/{out}/model.safetensors",
         f"an-control distill ant --recipe {RECIPES}/{recipe}.yaml --teacher runs/{teacher}"
@@ -39,24 +31,13 @@ def make_student_step(recipe: str, teacher: str, start: str, out: str, seed: int
 
 
 def make_gets_up_step(teacher: str, out: str) -> ExperimentStep:
-    """Return the step that turns a walking teacher into one that also gets up from the ground.
-
-    Args:
-        teacher: The teacher's model file, in `runs`.
-        out: The model file to write, in `runs`.
-    """
+    """Return the step that turns a walking teacher into one that also gets up from the ground."""
     command = f"python -m experiments.ant_policy.gets_up runs/{teacher} runs/{out}"
     return ExperimentStep(f"runs/{out}", command)
 
 
 def make_average_step(first: str, second: str, out: str) -> ExperimentStep:
-    """Return the step that averages the weights of two models.
-
-    Args:
-        first: The first model file, in `runs`.
-        second: The second model file, in `runs`.
-        out: The model file to write, in `runs`.
-    """
+    """Return the step that averages the weights of two models."""
     command = "python -m experiments.ant_policy.mean_of_models"
     return ExperimentStep(f"runs/{out}", f"{command} runs/{first} runs/{second} --out runs/{out}")
 
@@ -127,9 +108,5 @@ STEPS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the steps of the experiment that are not done; return the exit status.
-
-    Args:
-        arguments: The words of the command line; None stands for the command line of this process.
-    """
+    """Run the steps of the experiment that are not done; return the exit status."""
     return run_steps(RUNS, STEPS, make_step_parser(__doc__).parse_args(arguments))

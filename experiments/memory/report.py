@@ -64,12 +64,7 @@ def _make_markdown_table(rows: list[list[str]]) -> str:
 
 
 def draw_curves(results: list[TrainingResult], path: Path) -> None:
-    """Draw the share of right answers during the trainings, as means over seeds with 95 % bands.
-
-    Args:
-        results: The results of the finished trainings.
-        path: The picture file to write.
-    """
+    """Draw the share of right answers during the trainings, as means over seeds with 95 % bands."""
     final = [one for one in results if one["stage"] == "final"]
     tasks = list(dict.fromkeys(one["task"] for one in final))
     figure, panels = plt.subplots(

@@ -83,20 +83,12 @@ class LearnedRobot:
         return self.folder / "learn/model.safetensors"
 
     def read_result(self, name: str) -> Any:
-        """Return the result that a command wrote as JSON, or None if it does not exist.
-
-        Args:
-            name: The name of the result, such as "learn" or "lockstep".
-        """
+        """Return the result that a command wrote as JSON, or None if it does not exist."""
         path = self.folder / f"{name}.json"
         return json.loads(path.read_text()) if path.exists() else None
 
     def run_missing_steps(self) -> None:
-        """Learn the policy and run it, except for steps whose results exist.
-
-        Raises:
-            CalledProcessError: A command failed.
-        """
+        """Learn the policy and run it, except for steps whose results exist."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._run_command_unless_done(
             "learn", "learn", self.env, "--out", str(self.folder / "learn")
@@ -114,12 +106,7 @@ class LearnedRobot:
             self._run_command_unless_done("real_time", *served, *common, str(PAIRS), "--realtime")
 
     def _run_command_unless_done(self, name: str, *arguments: str) -> None:
-        """Run a command of an-control unless its result exists.
-
-        Args:
-            name: The name of the result.
-            arguments: The command line.
-        """
+        """Run a command of an-control unless its result exists."""
         if self.read_result(name) is None:
             print(f"{self.name}: {name}", flush=True)
             _run_an_control(*arguments, "--json", str(self.folder / f"{name}.json"))
@@ -161,11 +148,7 @@ class LearnedRobot:
         return "the same" if all(one == other for one, other in pairs) else "others"
 
     def _format_real_time_comparison(self, return_span: float) -> str:
-        """Format the mean return in real time minus the mean return offline, in points, as text.
-
-        Args:
-            return_span: The difference in return that counts as 100 points.
-        """
+        """Format the mean return in real time minus the mean return offline, in points, as text."""
         live, offline = self.read_result("real_time"), self.read_result("offline")
         if live is None or offline is None:
             return ""
@@ -176,12 +159,7 @@ class LearnedRobot:
 
 
 def _format_score(row: dict[str, Any], return_span: float) -> str:
-    """Format a student's score and the standard error of the score as a cell of the table.
-
-    Args:
-        row: The result of an evaluation.
-        return_span: The difference in return between a score of 0 and a score of 1.
-    """
+    """Format a student's score and the standard error of the score as a cell of the table."""
     error = row["sd"] / max(1, row["episodes"] - 1) ** 0.5 / return_span
     few = "" if row["episodes"] == 100 else f", {row['episodes']} ep."
     return f"{row['score']:.1%} +- {error:.1%}{few}"
@@ -193,11 +171,7 @@ def _list_returns(result: dict[str, Any]) -> list[float]:
 
 
 def _run_an_control(*arguments: str) -> None:
-    """Run the command `an-control` with these arguments.
-
-    Raises:
-        CalledProcessError: The command failed.
-    """
+    """Run the command `an-control` with these arguments."""
     program = Path(sys.executable).parent / "an-control"
     subprocess.run([program, *arguments], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
