@@ -226,7 +226,7 @@ def check_markdown_table_marks(path: Path, titles: tuple[str, ...]) -> None:
 
 def _parse_protocols(options: EvaluateOptions, model: Model) -> dict[str, EvaluationProtocol]:
     """Parse the protocols, texts such as "reset,noise=5" that say how episodes are disturbed."""
-    from an_control.learning.evaluation.ablation import remove_part
+    from an_control.learning.evaluation.evaluate import remove_part
     from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 
     found = {}
