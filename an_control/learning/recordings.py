@@ -41,25 +41,15 @@ def read_recorded_traces(
     Raises:
         ValueError: A recording cannot be read, or lacks channels or actuators of the model.
     """
-    traces = [
-        trace
-        for path in paths
-        for trace in _read_traces_for_model(path, read_arrays(Bag(path)), str(model_path), model)
-    ]
-    if not traces:
-        names = ", ".join(map(str, paths))
-        raise ValueError(f"--bag {names}: no episode of {MIN_TICKS} ticks or more")
+    traces: list[EpisodeTrace] = []
+    for path in paths:
+        arrays = read_arrays(Bag(path))
+        order = ActionOrder(_load_wiring_from_recording(arrays), str(model_path), model)
+        traces += _iterate_recorded_episodes(
+            path, arrays, model.task.channels, order.convert_to_action
+        )
+    _check_any_episode(traces, paths)
     return traces
-
-
-def _read_traces_for_model(
-    path: Path, arrays: RecordedArrays, model_path: str, model: Model
-) -> Iterator[EpisodeTrace]:
-    """Yield the episodes of one recording, with the channels and actions of a model."""
-    order = ActionOrder(_load_wiring_from_recording(arrays), model_path, model)
-    yield from _iterate_recorded_episodes(
-        path, arrays, model.task.channels, order.convert_to_action
-    )
 
 
 def read_task_and_traces(paths: Sequence[Path], task_name: str) -> tuple[Task, list[EpisodeTrace]]:
@@ -90,10 +80,16 @@ def read_task_and_traces(paths: Sequence[Path], task_name: str) -> tuple[Task, l
         traces += _iterate_recorded_episodes(
             path, arrays, task.channels, wiring.command.convert_to_action
         )
-    if task is None or not traces:
+    _check_any_episode(traces, paths)
+    assert task is not None
+    return task, traces
+
+
+def _check_any_episode(traces: Sequence[EpisodeTrace], paths: Sequence[Path]) -> None:
+    """Raise ValueError if the recordings have no episode that is long enough."""
+    if not traces:
         names = ", ".join(map(str, paths))
         raise ValueError(f"--bag {names}: no episode of {MIN_TICKS} ticks or more")
-    return task, traces
 
 
 def _load_wiring_from_recording(arrays: RecordedArrays) -> Wiring:
