@@ -225,13 +225,10 @@ def _make_recording_imitator(options: DistillOptions) -> RecordedTeaching | Comm
         settings,
         student=_apply_size_options(options, settings.student),
         faults={},
-        identify_rate=settings.identify_rate if options.rate is None else options.rate,
-        rate=settings.rate if options.rate is None else options.rate,
-        rounds=settings.rounds if options.rounds is None else options.rounds,
-        updates=settings.updates if options.updates is None else options.updates,
         validation_episodes=0,
         averaged=False,
         minutes=0.0,
+        **_collect_training_options(options),
     )
     return RecordedTeaching(task, episodes, settings, options.seed, options.device, cloning)
 
@@ -274,11 +271,8 @@ def _make_dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:
     settings = replace(
         settings,
         student=student,
-        identify_rate=settings.identify_rate if options.rate is None else options.rate,
-        rate=settings.rate if options.rate is None else options.rate,
-        rounds=settings.rounds if options.rounds is None else options.rounds,
-        updates=settings.updates if options.updates is None else options.updates,
         minutes=minutes,
+        **_collect_training_options(options),
     )
     return Dagger(
         options.out,
@@ -291,6 +285,18 @@ def _make_dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:
         _make_portable_teacher_name(options),
         start,
     )
+
+
+def _collect_given_options(options: DistillOptions, *names: str) -> dict[str, Any]:
+    """Return those of the named options that are set, by name."""
+    given = {name: getattr(options, name) for name in names}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _collect_training_options(options: DistillOptions) -> dict[str, Any]:
+    """Return the settings of a student of scalar channels that the options replace."""
+    rate = {} if options.rate is None else {"identify_rate": options.rate}
+    return rate | _collect_given_options(options, "rate", "rounds", "updates")
 
 
 def _find_teacher(options: DistillOptions, environment: str) -> Teacher:
@@ -324,9 +330,7 @@ def _make_portable_teacher_name(options: DistillOptions) -> str | None:
 
 def _apply_size_options(options: DistillOptions, student: StudentSizes) -> StudentSizes:
     """Return the student's sizes, changed by the options."""
-    names = ("neuron", "stack", "products")
-    chosen = {name: getattr(options, name) for name in names}
-    chosen = {name: value for name, value in chosen.items() if value is not None}
+    chosen = _collect_given_options(options, "neuron", "stack", "products")
     student = replace(student, **chosen, **options.parts.collect_student_size_overrides())
     if options.normalise:
         student = replace(student, normalise=True)
@@ -375,18 +379,12 @@ def _make_patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -
     _refuse_options_unsupported_by_image_patches(options)
     if options.smoke:
         settings = make_patch_smoke_settings(settings)
-    disturb, backgrounds = (
-        _parse_disturbance_probabilities(options, PatchDisturbance),
-        options.backgrounds,
-    )
+    disturb = _parse_disturbance_probabilities(options, PatchDisturbance)
     settings = replace(
         settings,
         student=options.parts.apply_to_vision_sizes(settings.student),
-        rounds=settings.rounds if options.rounds is None else options.rounds,
-        updates=settings.updates if options.updates is None else options.updates,
-        rate=settings.rate if options.rate is None else options.rate,
         disturb=disturb or settings.disturb,
-        backgrounds=settings.backgrounds if backgrounds is None else backgrounds,
+        **_collect_given_options(options, "rounds", "updates", "rate", "backgrounds"),
     )
     start = None if options.start_model is None else read_model(options.start_model)
     environment = find_environment_id(options.task)
