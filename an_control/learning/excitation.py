@@ -24,7 +24,6 @@ from an_control.policy.task import Task
 if TYPE_CHECKING:
     import gymnasium
 
-NOMINAL = DisturbanceSettings()
 SECONDS, BAG_SECONDS = 4.95, 0.25
 """Default duration of small motions in a simulator, and of the beginning of recorded episodes."""
 MIN_RUNS = 10
@@ -112,7 +111,7 @@ def record_excitation(
         return _make_excitation_from_recordings(options, model)
     name = options.task or model.task.name
     try:
-        robots = [Fault.parse(text).settings for text in options.disturb] or [NOMINAL]
+        robots = [Fault.parse(text).settings for text in options.disturb] or [DisturbanceSettings()]
     except ValueError as error:
         raise ValueError(f"--disturb: {error}") from error
     try:

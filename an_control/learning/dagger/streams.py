@@ -32,6 +32,7 @@ from an_control.learning.rollout.episode import LiveEpisode, NewestReadings, Tic
 from an_control.learning.teacher.teachers import Teacher
 from an_control.learning.training_disturbances import (
     NO_DISTURBANCE,
+    NO_FAULTS,
     Fault,
     TrainingDisturbance,
     draw_at_most_one_disturbance,
@@ -307,7 +308,6 @@ NEWER_SHARE = 0.4
 CUTS = 2
 """Number of steps of each batch at which its rows may be reshuffled, the same steps for all rows,
 if reshuffling resets the sensory neurons."""
-NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
 
 
 DISTURB: Mapping[TrainingDisturbance, float] = MappingProxyType(

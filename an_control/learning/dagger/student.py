@@ -462,9 +462,7 @@ class Student(nn.Module):
         if not isinstance(sizes, AttentionSizes) or self._get_sizes_affecting_identification(
             self._exported_policy_sizes
         ) != (self._get_sizes_affecting_identification(sizes)):
-            raise ValueError(
-                f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
-            )
+            raise self._make_size_error(sizes)
         arrays = {name: array.copy() for name, array in model.arrays.items()}
         self.neuron.load_arrays(arrays)
         self.parts.load_arrays(arrays)
@@ -496,9 +494,7 @@ class Student(nn.Module):
         for number, layer in enumerate(self._head_layers):
             weight = arrays.get(f"head.{number}.weight", np.zeros(0))
             if weight.shape != tuple(layer.weight.shape) or len(sizes.head) != len(self.sizes.head):
-                raise ValueError(
-                    f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
-                )
+                raise self._make_size_error(sizes)
             with torch.no_grad():
                 layer.weight.copy_(torch.from_numpy(weight))
                 layer.bias.copy_(torch.from_numpy(arrays[f"head.{number}.bias"]))
@@ -506,9 +502,7 @@ class Student(nn.Module):
     def _copy_memory_weights(self, sizes: AttentionSizes, arrays: dict[str, Tensor]) -> None:
         """Copy the weights of a model's memory."""
         if self.sizes.memory != sizes.memory:
-            raise ValueError(
-                f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
-            )
+            raise self._make_size_error(sizes)
         memory, units = self.memory, self.sizes.memory
         memory.weight_ih.copy_(arrays["memory.input"])
         memory.weight_hh.copy_(arrays["memory.hidden"])
@@ -521,6 +515,12 @@ class Student(nn.Module):
             self.log_outlier_weight.copy_(arrays["memory.log_outlier_weight"])
         if self.sizes.prediction_attention and sizes.prediction_attention:
             self.prediction.copy_(arrays["attention.prediction"])
+
+    def _make_size_error(self, sizes: object) -> ValueError:
+        """Return the error that a start model with these sizes does not fit the student."""
+        return ValueError(
+            f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
+        )
 
     @staticmethod
     def _get_sizes_affecting_identification(sizes: AttentionSizes) -> tuple[object, ...]:

@@ -23,6 +23,7 @@ from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings, Permutat
 from an_control.learning.forward_model.episodes import EpisodeTrace, play_and_record_episode
 from an_control.learning.rollout.episode import LiveEpisode
 from an_control.learning.training_disturbances import (
+    NO_DISTURBANCE,
     Fault,
     drop_unsupported_disturbances,
     make_disturber,
@@ -39,7 +40,6 @@ from an_control.policy import Model
 from an_control.policy.sizes import MonitorValidation
 from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
 
-NOMINAL = DisturbanceSettings()
 OTHERS = ("mass=1.3", "friction=0.5", "lag=0.5", "mass=1.3,friction=0.5,lag=0.5")
 """Disturbances that make other robots, if the environment can simulate them."""
 ROBOT_TICKS = 1000
@@ -85,14 +85,14 @@ def validate_monitor(
     def record_disturbed_traces(settings: DisturbanceSettings) -> list[EpisodeTrace]:
         return record_unmonitored_episodes(env, model, settings, ticks, rng)
 
-    trained = record_disturbed_traces(NOMINAL) + record_disturbed_traces(NOMINAL)
+    trained = record_disturbed_traces(NO_DISTURBANCE) + record_disturbed_traces(NO_DISTURBANCE)
     for fault in drop_unsupported_disturbances(env, dict.fromkeys(faults, 0.0)):
         trained += record_disturbed_traces(fault.settings)
     robots = [
         record_disturbed_traces(one.settings)
         for one in drop_unsupported_disturbances(env, dict.fromkeys(map(Fault, OTHERS), 0.0))
     ]
-    unmoved, count = record_disturbed_traces(NOMINAL), trained[0].readings.shape[1]
+    unmoved, count = record_disturbed_traces(NO_DISTURBANCE), trained[0].readings.shape[1]
     limits = measure_fit_limits(model, trained, [trace for robot in robots for trace in robot])
     unproven = MonitorValidation(*limits, 0, 0.0, 0.0)
     forward = replace(model.forward, validation=unproven)
@@ -106,7 +106,7 @@ def validate_monitor(
     played = sum(len(trace.actions) for trace in traces)
     hours = played * (model.task.step_s or 1.0) / 3600.0
     found = measure_share_of_identified_signals(
-        monitor, alike, record_disturbed_traces(NOMINAL), rng
+        monitor, alike, record_disturbed_traces(NO_DISTURBANCE), rng
     )
     validation = MonitorValidation(*limits, played, round(false / hours, 1), round(found, 3))
     return replace(model, forward=replace(forward, validation=validation))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import gymnasium
@@ -13,6 +12,7 @@ from gymnasium import spaces
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings, Tick
 from an_control.learning.training_disturbances import (
+    NO_FAULTS,
     Fault,
     draw_at_most_one_disturbance,
     make_disturber,
@@ -24,7 +24,6 @@ from an_control_sim.gym.spaces import encode_choices_as_numbers
 
 LONGEST_BURST = 20
 """Upper limit, not reached, of the number of steps of a burst of random or zero actions."""
-NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
 
 
 def make_disturbed_episode(
