@@ -14,10 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import shlex
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +25,7 @@ import numpy as np
 
 from an_control.learning.evaluation.comparison import write_markdown_tables
 from an_control_sim.gym.environments import find_environment_id, make_environment
+from experiments.learned_runs import make_markdown_table, run_an_control
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE, TITLE = ROOT / "experiments/from_nothing/report.md", "from nothing"
@@ -105,9 +103,7 @@ class SearchedTask:
         result = self.make_result_path(folder, kind, seed)
         print(f"{self.name}, {KINDS[kind].label}, seed {seed}", flush=True)
         result.parent.mkdir(parents=True, exist_ok=True)
-        program = Path(sys.executable).parent / "an-control"
-        command = [str(program), "train", *self.make_train_arguments(folder, kind, seed)]
-        subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        run_an_control("train", *self.make_train_arguments(folder, kind, seed))
         result.write_text(json.dumps({"workers": self.workers, **json.loads(result.read_text())}))
 
     def read_results(self, folder: Path, kind: str) -> list[dict[str, Any]]:
@@ -207,10 +203,8 @@ def make_row(task: SearchedTask, kind: str, folder: Path, random_return: float) 
     results = task.read_results(folder, kind)
     if not results:
         return []
-    returns, ordered = (
-        get_final_returns(results),
-        get_final_returns(task.read_results(folder, "mlp")),
-    )
+    returns = get_final_returns(results)
+    ordered = get_final_returns(task.read_results(folder, "mlp"))
     error = returns.std(ddof=1) / math.sqrt(len(returns)) if len(returns) > 1 else math.nan
     share = (
         (returns.mean() - random_return) / (ordered.mean() - random_return)
@@ -235,16 +229,14 @@ def make_table(folder: Path, page: str = "") -> str:
     """Return the Markdown table of all environments; rows without results are those of the page."""
     head = ["environment", "policy", "minutes of one core", "million steps"]
     head += ["return of each seed", "mean", "score", "successes"]
-    lines = [head, ["---"] * len(head)]
+    rows = []
     for task in TASKS:
         done = any(task.read_results(folder, kind) for kind in task.kinds)
         random_return = measure_random_return(task.name) if done else math.nan
         for kind in task.kinds:
-            lines += [
-                make_row(task, kind, folder, random_return)
-                or _find_table_row(page, task.name, KINDS[kind].label)
-            ]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines if line)
+            row = make_row(task, kind, folder, random_return)
+            rows.append(row or _find_table_row(page, task.name, KINDS[kind].label))
+    return make_markdown_table(head, [row for row in rows if row])
 
 
 def _find_table_row(page: str, *begin: str) -> list[str]:

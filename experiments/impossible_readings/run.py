@@ -251,16 +251,10 @@ def measure_tick_times_of_all_combinations(options: argparse.Namespace) -> list[
                 with keep_processors_busy(loops):
                     times_s = times_of(KINDS[name], count)
                 what = {"called": called, "loops": loops, "readings": name, "ticks": len(times_s)}
-                rows.append(
-                    {**what, **compute_tick_quantiles(times_s), **make_note_column(options)}
-                )
+                note = {"note": options.note} if options.note else {}
+                rows.append({**what, **compute_tick_quantiles(times_s), **note})
                 print(json.dumps(rows[-1]), flush=True)
     return rows
-
-
-def make_note_column(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the column "note" of a row, with the text of the option --note; {} without it."""
-    return {"note": options.note} if options.note else {}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -162,18 +162,14 @@ class ComparedPolicy:
             some = list_protocol_results(results, self.runs_folder, protocol)
             mean, error = compute_mean_and_error([one["mean"] for one in some])
             share = np.mean([one["success_share"] for one in some])
-            cells.append(f"{mean:.0f}{_format_error(error)} ({share:.0%})")
+            error_text = "" if math.isnan(error) else f" +- {error:.0f}"
+            cells.append(f"{mean:.0f}{error_text} ({share:.0%})")
         return cells
 
 
 def count_parameters(sizes: Any) -> int:
     """Return the number of parameters of a policy of these sizes."""
     return sum(math.prod(shape) for shape in sizes.list_array_shapes().values())
-
-
-def _format_error(error: float) -> str:
-    """Format a standard error as text after a mean, such as " +- 12"; "" if the error is NaN."""
-    return "" if math.isnan(error) else f" +- {error:.0f}"
 
 
 def evolve_teacher(out: Path) -> None:

@@ -81,11 +81,6 @@ class StudentComparison:
         """The file in the repository with the results of all seeds."""
         return ROOT / f"experiments/students/{self.task}.json"
 
-    @property
-    def picture_path(self) -> Path:
-        """The file of the picture with the returns of all students."""
-        return ROOT / f"experiments/students/{self.task}.png"
-
 
 COMPARISONS = {
     "pong": StudentComparison(
@@ -262,5 +257,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SettingsMismatchError as error:
         parser.error(str(error))
     write_markdown_tables(PAGE, {what.title: make_table(what, students, found)})
-    draw_picture(what, students, found, what.picture_path)
+    draw_picture(what, students, found, what.kept_results_path.with_suffix(".png"))
     return 0

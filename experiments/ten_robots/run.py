@@ -15,9 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +24,7 @@ import numpy as np
 
 from an_control.learning.evaluation.comparison import write_markdown_tables
 from an_control.policy import read_model
+from experiments.learned_runs import make_markdown_table, run_an_control
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE, TITLE = ROOT / "experiments/ten_robots/report.md", "ten robots"
@@ -95,7 +93,7 @@ class LearnedRobot:
         )
         files = [str(self.folder / f"robot{end}.yaml") for end in ("_sim", "")]
         if not Path(files[0]).exists():
-            _run_an_control("new", "robot", "--env", self.env, "--out", str(self.folder))
+            run_an_control("new", "robot", "--env", self.env, "--out", str(self.folder))
         served = ("sim", "--simulation", files[0], "--wiring", files[1], "--model", str(self.model))
         offline = ("evaluate", str(self.model), "--task", self.env)
         common = ("--seed", str(SEED), "--shuffle", "reset", "--episodes")
@@ -109,7 +107,7 @@ class LearnedRobot:
         """Run a command of an-control unless its result exists."""
         if self.read_result(name) is None:
             print(f"{self.name}: {name}", flush=True)
-            _run_an_control(*arguments, "--json", str(self.folder / f"{name}.json"))
+            run_an_control(*arguments, "--json", str(self.folder / f"{name}.json"))
 
     def make_row(self) -> list[str] | None:
         """Return the robot's row of the table; None if `an-control learn` has not finished."""
@@ -170,19 +168,12 @@ def _list_returns(result: dict[str, Any]) -> list[float]:
     return [one["return"] for one in result["episodes"]]
 
 
-def _run_an_control(*arguments: str) -> None:
-    """Run the command `an-control` with these arguments."""
-    program = Path(sys.executable).parent / "an-control"
-    subprocess.run([program, *arguments], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-
-
 def make_table(robots: list[LearnedRobot]) -> str:
     """Return the table of the robots that have learned."""
     head = ["environment", "random", "teacher", "published", "share", *HEADS]
     head += ["lockstep", "real time, points"]
     rows = [row for row in (robot.make_row() for robot in robots) if row is not None]
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return make_markdown_table(head, rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
