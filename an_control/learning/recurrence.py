@@ -251,7 +251,7 @@ class RecurrentLayer(nn.Module):
                 else 1.
         """
         x = states[:, -steps:]
-        y = self.compute_attention(
+        y = self._compute_attention(
             self.attention_norm(states) if self.norms_first else states, steps, filled
         )
         x = self._combine_input_and_output("attention", x, y)
@@ -259,18 +259,8 @@ class RecurrentLayer(nn.Module):
         y = last(first(self.network_norm(x) if self.norms_first else x).relu())
         return self._combine_input_and_output("network", x, y)
 
-    def compute_attention(self, states: Tensor, steps: int, filled: Tensor) -> Tensor:
-        """Return the output (B, T, U) of the layer's attention with relative positions.
-
-        The layer has U units, and each tick attends to a window of W ticks that ends with it.
-
-        Args:
-            states: Inputs (B, W - 1 + T, U) at the W - 1 ticks before the sequence and at the T
-                ticks of the sequence itself.
-            steps: Number T of ticks of the sequence.
-            filled: Mask (B, W - 1 + T) of those ticks, 0 for ticks before the start of the episode,
-                else 1.
-        """
+    def _compute_attention(self, states: Tensor, steps: int, filled: Tensor) -> Tensor:
+        """Return the output of the attention with relative positions; arguments as in `forward`."""
         # H is the number of attention heads, D the length of a head's vectors.
         query = self._split_heads(linear(states[:, -steps:], self.query))  # (B, H, T, D)
         key = self._split_heads(linear(states, self.key))  # (B, H, W - 1 + T, D)

@@ -235,9 +235,13 @@ class PaperForm(PolicyForm):
         if not self.has_paper_attention(model):
             raise ValueError("its queries or key biases do not have the authors' form")
         arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
+        own_arrays = self._compute_own_parameters(arrays)
+        return join_arrays_to_vector(arrays | own_arrays, self.free_parameter_shapes)
+
+    def _compute_own_parameters(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Compute those free parameters that are not arrays of the model file."""
         scores = arrays["attention.queries"] @ arrays["attention.key"]
-        arrays["scores"] = self._positional_table_svd[0].T @ scores
-        return join_arrays_to_vector(arrays, self.free_parameter_shapes)
+        return {"scores": self._positional_table_svd[0].T @ scores}
 
     def has_paper_attention(self, model: Model) -> bool:
         """Return whether a model's queries could come from the paper's fixed table.
@@ -290,23 +294,14 @@ class RedundantPaperForm(PaperForm):
             free_parameters.pop("query"), free_parameters.pop("key")
         )
 
-    def to_vector(self, model: Model) -> np.ndarray:
-        """Return the vector (size,) that describes a policy.
-
-        Raises:
-            ValueError: The policy has other sizes, or its attention does not have the fixed
-                queries.
-        """
-        _check_same_sizes(model, self.sizes)
-        if not self.has_paper_attention(model):
-            raise ValueError("its queries or key biases do not have the authors' form")
-        arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
+    def _compute_own_parameters(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Compute those free parameters that are not arrays of the model file."""
         table = make_positional_table(self.queries, self.neuron)
         queries = np.linalg.lstsq(table, arrays["attention.queries"], rcond=1e-4)[0]
-        arrays |= {"query": queries.T, "key": arrays["attention.key"]}
+        own = {"query": queries.T, "key": arrays["attention.key"]}
         if not self.stack:
-            arrays["neuron.second_bias"] = np.zeros_like(arrays["neuron.bias"])
-        return join_arrays_to_vector(arrays, self.free_parameter_shapes)
+            own["neuron.second_bias"] = np.zeros_like(arrays["neuron.bias"])
+        return own
 
 
 def choose_parametrisation(model: Model) -> PolicyForm:
