@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from experiments.steps import (
@@ -56,24 +56,23 @@ class PageTable:
 
     def make_step(self, runs: Path) -> ExperimentStep:
         """Return the step (a command line, and the file that it makes) that writes the table."""
-        return self._make_step(self.page, self.plots, runs)
+        command = [
+            *("an-control", "evaluate", f"models/{self.model}.safetensors"),
+            *("--markdown", self.page, "--title", self.title, *shlex.split(self.options)),
+            *("--episodes", str(self.episodes), "--seed", str(self.seed)),
+            *("--state", f"{runs}/{self.title}.rows"),
+            *(("--plots", self.plots) if self.plots else ()),
+            *("--table", *self.protocols),
+        ]
+        return ExperimentStep(self.page, shlex.join(command))
 
     def make_smoke_step(self, runs: Path) -> ExperimentStep:
         """Return a step for a short test, with one episode and all files in the folder `runs`."""
-        short = PageTable(self.model, self.page, self.title, self.protocols[:1], 1, self.seed)
-        return short._make_step(f"{runs}/{self.title}.md", "", runs)
-
-    def _make_step(self, page: str, plots: str, runs: Path) -> ExperimentStep:
-        """Return the step that evaluates the model."""
-        command = [
-            *("an-control", "evaluate", f"models/{self.model}.safetensors"),
-            *("--markdown", page, "--title", self.title, *shlex.split(self.options)),
-            *("--episodes", str(self.episodes), "--seed", str(self.seed)),
-            *("--state", f"{runs}/{self.title}.rows"),
-            *(("--plots", plots) if self.plots else ()),
-            *("--table", *self.protocols),
-        ]
-        return ExperimentStep(page, shlex.join(command))
+        page = f"{runs}/{self.title}.md"
+        short = replace(
+            self, page=page, protocols=self.protocols[:1], episodes=1, options="", plots=""
+        )
+        return short.make_step(runs)
 
 
 def write_tables(
