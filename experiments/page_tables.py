@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from experiments.steps import (
-    ExitStatus,
     ExperimentStep,
     add_smoke_option,
     make_step_parser,
@@ -81,7 +80,7 @@ def write_tables(
     tables: Sequence[PageTable],
     other_steps: Sequence[ExperimentStep],
     arguments: Sequence[str] | None,
-) -> ExitStatus:
+) -> int:
     """Write the tables of an experiment, run its other steps, and return the exit status."""
     titles = [table.title for table in tables]
     parser = make_step_parser(description)

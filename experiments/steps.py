@@ -20,8 +20,6 @@ from typing import Any
 
 from an_control.system.files import write_file
 
-ExitStatus = int
-"""Exit status of a process: 0 for success."""
 READ = (".safetensors", ".yaml")
 """Suffixes of the files on which the result of a command depends."""
 
@@ -49,7 +47,7 @@ class ExperimentStep:
         """The paths of the models and recipes in the command, which are the inputs of the step."""
         return [word for word in self.command_words if word.endswith(READ) and word != self.makes]
 
-    def run(self) -> ExitStatus:
+    def run(self) -> int:
         """Run the command and return its exit status; at Ctrl-C, wait for the command to end."""
         Path(self.makes).parent.mkdir(parents=True, exist_ok=True)
         program, *rest = self.command_words
@@ -133,9 +131,7 @@ def add_smoke_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run_steps(
-    folder: Path, steps: Sequence[ExperimentStep], options: argparse.Namespace
-) -> ExitStatus:
+def run_steps(folder: Path, steps: Sequence[ExperimentStep], options: argparse.Namespace) -> int:
     """Run the steps that are not done and return the exit status of the last command."""
     done = DoneSteps(folder / "done.json")
     if options.again and not options.list:

@@ -39,7 +39,6 @@ from experiments.figures.repeats import (
     list_changed_returns,
     list_evaluation_commands,
 )
-from experiments.steps import ExitStatus
 
 MADE = Path(__file__).with_name("made.json")
 """File that records for each figure when and at which commit it was made, and the hashes of its
@@ -119,7 +118,7 @@ def fill_table_rows(rows: Sequence[str], column: int, results: Mapping[str, Any]
     return filled
 
 
-def run_figure_command(command: FigureCommand, results_file: Path) -> ExitStatus:
+def run_figure_command(command: FigureCommand, results_file: Path) -> int:
     """Run a command of a figure and return the exit status."""
     program, *rest = shlex.split(command.command)
     programs = {
@@ -139,7 +138,7 @@ def read_evaluation_results(results: Path) -> dict[str, Any]:
     return {str(EvaluationProtocol.parse(row["protocol"])): row for row in rows}
 
 
-def make_figure(figure: PageFigure) -> ExitStatus:
+def make_figure(figure: PageFigure) -> int:
     """Run the commands of a figure, write its table, and return the exit status."""
     for one in figure.commands:
         print(one.command, flush=True)
@@ -261,7 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(options.stale and stale > 0)
 
 
-def _make_and_record_figures(figures: Sequence[PageFigure]) -> ExitStatus:
+def _make_and_record_figures(figures: Sequence[PageFigure]) -> int:
     """Make and record figures until one fails, and return the exit status."""
     for figure in figures:
         if status := make_figure(figure):

@@ -14,12 +14,11 @@ import numpy as np
 from an_control.cli import main as run_verb
 from an_control.system.files import write_file
 from experiments.foreign_policies.excitation import measure_excitation
-from experiments.steps import ExitStatus
 
 
 def play_recorded_beginning_and_write_returns(
     model: Path, bag: Path, folder: Path, episodes: int, results: Path, steps: int = 1000
-) -> ExitStatus:
+) -> int:
     """Play episodes of an Ant, each in an unknown order of the channels, and write their returns.
 
     The policy finds the order from the first actions of the recorded episodes and their effects.

@@ -21,7 +21,6 @@ from unittest import mock
 import numpy as np
 
 from an_control.system.share import find_share_path
-from experiments.steps import ExitStatus
 
 STEP_S, STEP_NS = 0.0165, 16_500_000
 BLOCK_TICKS = 60
@@ -275,7 +274,7 @@ def measure_black_box_memory(seconds: float) -> dict[str, Any]:
     }
 
 
-def run_cost_measurements(blocks: int, path: Path | None, *, memory: bool) -> ExitStatus:
+def run_cost_measurements(blocks: int, path: Path | None, *, memory: bool) -> int:
     """Measure the costs, print them, and return the exit status."""
     found = measure_black_box_memory(30.0) if memory else measure_recording_costs(blocks)
     if memory:

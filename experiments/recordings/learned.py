@@ -17,7 +17,7 @@ import numpy as np
 from an_control.learning.evaluation.comparison import write_markdown_tables
 from an_control.system.files import write_file
 from experiments.learned_runs import make_markdown_table
-from experiments.steps import ExitStatus, ExperimentStep, run_steps
+from experiments.steps import ExperimentStep, run_steps
 
 HERE = Path(__file__).resolve().parent
 PAGE, TITLE = HERE / "README.md", "learned"
@@ -167,7 +167,7 @@ BARS = (
 )
 
 
-def run_learning_steps(options: argparse.Namespace) -> ExitStatus:
+def run_learning_steps(options: argparse.Namespace) -> int:
     """Run the steps that are not done, write the results and return the exit status."""
     status = 0 if options.table else run_steps(RUNS, STEPS, options)
     if not options.list:

@@ -22,7 +22,6 @@ from typing import Any
 
 from an_control.system.files import write_file
 from an_control.system.share import find_share_path
-from experiments.steps import ExitStatus
 
 STEP_S = 0.0165
 TROUBLE_EVERY = 40
@@ -218,7 +217,7 @@ def replay_troubled_recording(bag: Path, result: Path) -> dict[str, Any]:
 
 def record_and_replay_troubled_nodes(
     folder: Path, pieces: int, ticks: int, json_path: Path, seed: int
-) -> ExitStatus:
+) -> int:
     """Record and replay all pieces that have no result yet, and return the exit status.
 
     A piece is the recording of a new node. If a replay differs from its recording, the recording is
