@@ -30,11 +30,7 @@ def read_claim_of_experiment(name: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the experiment named by the first argument, or list all; return the exit status.
-
-    Args:
-        arguments: The command line: the name and the options of the experiment.
-    """
+    """Run the experiment named by the first argument, or list all; return the exit status."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print((__doc__ or "").strip(), "\n")
         for name in list_experiments():

@@ -41,11 +41,7 @@ class SettingsMismatchError(ValueError):
 
 
 def run_an_control(*arguments: str) -> None:
-    """Run the command `an-control` with these arguments.
-
-    Raises:
-        CalledProcessError: The command failed.
-    """
+    """Run the command `an-control` with these arguments."""
     program = Path(sys.executable).parent / "an-control"
     subprocess.run([program, *arguments], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
@@ -53,16 +49,7 @@ def run_an_control(*arguments: str) -> None:
 def evaluate_run(
     folder: Path, task: str, protocols: list[str], episodes: int, seed: int, *options: str
 ) -> None:
-    """Evaluate the model in a run's folder and write the results to rows.json in that folder.
-
-    Args:
-        folder: The run's folder, with model.safetensors.
-        task: The task.
-        protocols: Disturbances under which the model is evaluated, such as "reset,noise=5".
-        episodes: The number of episodes under each protocol.
-        seed: The seed of the episodes.
-        options: Further options of `an-control evaluate`.
-    """
+    """Evaluate the model in a run's folder and write the results to rows.json in that folder."""
     run_an_control(
         *("evaluate", str(folder / "model.safetensors"), "--task", task, *options),
         *("--episodes", str(episodes), "--seed", str(seed)),
@@ -72,19 +59,7 @@ def evaluate_run(
 
 
 def write_settings_and_tell_if_unfinished(run: Path, settings: Settings) -> bool:
-    """Write a run's settings to its folder, unless the run is finished.
-
-    Args:
-        run: The run's folder.
-        settings: The settings of the run.
-
-    Returns:
-        True if the settings were written and the run must still be made; False if its model has
-        been evaluated.
-
-    Raises:
-        SettingsMismatchError: The folder contains a run with other settings.
-    """
+    """Write a run's settings to its folder and return True, unless the run is finished."""
     _check_same_settings(str(run), _read_settings(run), settings)
     if (run / ROWS).exists():
         return False
@@ -97,14 +72,6 @@ def read_results(results_file: Path, policies: Mapping[Path, Settings]) -> Resul
     """Return the results of all runs, from the results file and from the runs' folders.
 
     The result in a run's folder replaces that of the same policy and seed in the file.
-
-    Args:
-        results_file: The file with earlier results.
-        policies: The settings of each policy, by the policy's folder. That folder contains a run's
-            folder for each seed.
-
-    Raises:
-        SettingsMismatchError: A run has other settings than its policy.
     """
     found: Results = json.loads(results_file.read_text()) if results_file.exists() else {}
     for policy, settings in policies.items():
@@ -127,11 +94,7 @@ def update_results_file(results_file: Path, policies: Mapping[Path, Settings]) -
 
 
 def _summarise_run(run: Path) -> dict[str, Any]:
-    """Return a run's settings, number of parameters and results, for the results file.
-
-    Args:
-        run: The run's folder.
-    """
+    """Return a run's settings, number of parameters and results, for the results file."""
     settings = _read_settings(run)
     return {
         **({"settings": settings} if settings else {}),
@@ -155,16 +118,7 @@ def _read_settings(run: Path) -> Settings:
 
 
 def _check_same_settings(run_name: str, settings: Settings, expected: Settings) -> None:
-    """Check that a run has the settings of the table.
-
-    Args:
-        run_name: The run, for the error text.
-        settings: The settings of the run.
-        expected: The settings of the table; None for a setting that is not known.
-
-    Raises:
-        SettingsMismatchError: A setting differs.
-    """
+    """Check that a run has the settings of the table."""
     for name, value in expected.items():
         before = settings.get(name)
         if None not in (before, value) and before != value:
@@ -172,13 +126,7 @@ def _check_same_settings(run_name: str, settings: Settings, expected: Settings) 
 
 
 def list_protocol_results(results: Results, policy: Path, protocol: str) -> list[dict[str, Any]]:
-    """Return the results of all seeds of a policy under a protocol; [] if none are known.
-
-    Args:
-        results: All results.
-        policy: The folder of the policy.
-        protocol: The disturbance of the evaluation, such as "reset,noise=5".
-    """
+    """Return the results of all seeds of a policy under a protocol; [] if none are known."""
     return [run["protocols"][protocol] for _, run in sorted(results.get(policy.name, {}).items())]
 
 
@@ -198,9 +146,6 @@ def compute_return_and_error(results: list[dict[str, Any]]) -> tuple[float, floa
     """Return the mean return under a protocol and the standard error of that mean.
 
     The error is computed over the seeds, or over the episodes if there is one seed.
-
-    Args:
-        results: The results of each seed, from `list_protocol_results`.
     """
     mean, error = compute_mean_and_error([one["mean"] for one in results])
     if len(results) == 1:
@@ -209,10 +154,5 @@ def compute_return_and_error(results: list[dict[str, Any]]) -> tuple[float, floa
 
 
 def make_markdown_table(head: list[str], rows: list[list[str]]) -> str:
-    """Format a Markdown table.
-
-    Args:
-        head: The headings of the columns.
-        rows: The cells of each row.
-    """
+    """Format a Markdown table."""
     return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *rows])

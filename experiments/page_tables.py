@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from experiments.steps import (
-    ExitStatus,
     ExperimentStep,
     add_smoke_option,
     make_step_parser,
@@ -55,35 +54,24 @@ class PageTable:
         return shlex.join(command)
 
     def make_step(self, runs: Path) -> ExperimentStep:
-        """Return the step (a command line, and the file that it makes) that writes the table.
-
-        Args:
-            runs: The folder in which finished rows are stored if the evaluation is stopped.
-        """
-        return self._make_step(self.page, self.plots, runs)
+        """Return the step (a command line, and the file that it makes) that writes the table."""
+        command = [
+            *("an-control", "evaluate", f"models/{self.model}.safetensors"),
+            *("--markdown", self.page, "--title", self.title, *shlex.split(self.options)),
+            *("--episodes", str(self.episodes), "--seed", str(self.seed)),
+            *("--state", f"{runs}/{self.title}.rows"),
+            *(("--plots", self.plots) if self.plots else ()),
+            *("--table", *self.protocols),
+        ]
+        return ExperimentStep(self.page, shlex.join(command))
 
     def make_smoke_step(self, runs: Path) -> ExperimentStep:
         """Return a step for a short test, with one episode and all files in the folder `runs`."""
-        short = PageTable(self.model, self.page, self.title, self.protocols[:1], 1, self.seed)
-        return short._make_step(f"{runs}/{self.title}.md", "", runs)
-
-    def _make_step(self, page: str, plots: str, runs: Path) -> ExperimentStep:
-        """Return the step that evaluates the model.
-
-        Args:
-            page: The page to write.
-            plots: The folder for pictures, or "".
-            runs: The folder in which finished rows are stored if the evaluation is stopped.
-        """
-        command = [
-            *("an-control", "evaluate", f"models/{self.model}.safetensors"),
-            *("--markdown", page, "--title", self.title, *shlex.split(self.options)),
-            *("--episodes", str(self.episodes), "--seed", str(self.seed)),
-            *("--state", f"{runs}/{self.title}.rows"),
-            *(("--plots", plots) if self.plots else ()),
-            *("--table", *self.protocols),
-        ]
-        return ExperimentStep(page, shlex.join(command))
+        page = f"{runs}/{self.title}.md"
+        short = replace(
+            self, page=page, protocols=self.protocols[:1], episodes=1, options="", plots=""
+        )
+        return short.make_step(runs)
 
 
 def write_tables(
@@ -92,16 +80,8 @@ def write_tables(
     tables: Sequence[PageTable],
     other_steps: Sequence[ExperimentStep],
     arguments: Sequence[str] | None,
-) -> ExitStatus:
-    """Write the tables of an experiment, run its other steps, and return the exit status.
-
-    Args:
-        description: The experiment's module docstring, for `--help`.
-        runs: The folder of the experiment's runs.
-        tables: The tables.
-        other_steps: Steps after the tables.
-        arguments: The words of the command line; None stands for the command line of this process.
-    """
+) -> int:
+    """Write the tables of an experiment, run its other steps, and return the exit status."""
     titles = [table.title for table in tables]
     parser = make_step_parser(description)
     add_smoke_option(parser)

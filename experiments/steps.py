@@ -20,8 +20,6 @@ from typing import Any
 
 from an_control.system.files import write_file
 
-ExitStatus = int
-"""Exit status of a process: 0 for success."""
 READ = (".safetensors", ".yaml")
 """Suffixes of the files on which the result of a command depends."""
 
@@ -49,7 +47,7 @@ class ExperimentStep:
         """The paths of the models and recipes in the command, which are the inputs of the step."""
         return [word for word in self.command_words if word.endswith(READ) and word != self.makes]
 
-    def run(self) -> ExitStatus:
+    def run(self) -> int:
         """Run the command and return its exit status; at Ctrl-C, wait for the command to end."""
         Path(self.makes).parent.mkdir(parents=True, exist_ok=True)
         program, *rest = self.command_words
@@ -114,11 +112,7 @@ def _hash_file(path: str) -> str | None:
 
 
 def make_step_parser(description: str | None) -> argparse.ArgumentParser:
-    """Create a command-line parser with the options of all experiments that are lists of steps.
-
-    Args:
-        description: The experiment's module docstring, whose first line is shown.
-    """
+    """Create a command-line parser with the options of all experiments that are lists of steps."""
     parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
     add_step_options(parser)
     return parser
@@ -137,16 +131,8 @@ def add_smoke_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run_steps(
-    folder: Path, steps: Sequence[ExperimentStep], options: argparse.Namespace
-) -> ExitStatus:
-    """Run the steps that are not done and return the exit status of the last command.
-
-    Args:
-        folder: The folder of the experiment's runs, in which the list of done steps is stored.
-        steps: The steps in their order; the first that fails ends the run.
-        options: The command line, parsed by `make_step_parser`.
-    """
+def run_steps(folder: Path, steps: Sequence[ExperimentStep], options: argparse.Namespace) -> int:
+    """Run the steps that are not done and return the exit status of the last command."""
     done = DoneSteps(folder / "done.json")
     if options.again and not options.list:
         done.remove(steps)

@@ -37,14 +37,9 @@ def format_command(options: Any, name: str) -> str:
 
 
 def _format_changed_options(options: Any, options_fields: Iterable[Field[Any]]) -> list[str]:
-    """Return the command-line words, such as "--seed" and "2", of all changed options.
+    """Return the words, such as "--seed" and "2", of all options that differ from their defaults.
 
-    An option is changed if its value is not the default.
-
-    Args:
-        options: Instance of an options dataclass.
-        options_fields: The fields to write. If the value of a field is itself a dataclass, the
-            fields of that inner dataclass are written instead.
+    If a value is itself a dataclass, the fields of that dataclass are written instead.
     """
     words = []
     for field in options_fields:

@@ -24,7 +24,6 @@ from an_control.policy.task import Task
 if TYPE_CHECKING:
     import gymnasium
 
-NOMINAL = DisturbanceSettings()
 SECONDS, BAG_SECONDS = 4.95, 0.25
 """Default duration of small motions in a simulator, and of the beginning of recorded episodes."""
 MIN_RUNS = 10
@@ -112,7 +111,7 @@ def record_excitation(
         return _make_excitation_from_recordings(options, model)
     name = options.task or model.task.name
     try:
-        robots = [Fault.parse(text).settings for text in options.disturb] or [NOMINAL]
+        robots = [Fault.parse(text).settings for text in options.disturb] or [DisturbanceSettings()]
     except ValueError as error:
         raise ValueError(f"--disturb: {error}") from error
     try:
@@ -138,14 +137,6 @@ def _make_excitation_from_recordings(options: ExcitationOptions, model: Model) -
     """Return an excitation that consists of the first ticks of recorded episodes.
 
     Its actions are averaged over the episodes; its readings are those of each episode.
-
-    Args:
-        options: The recordings, and how many seconds of each episode are used.
-        model: The policy; the readings of its channels are used.
-
-    Raises:
-        ValueError: A recording cannot be read or does not fit the model, or too few episodes are
-            long enough.
     """
     from an_control.learning.recordings import read_recorded_traces
 
@@ -177,17 +168,7 @@ def _make_excitation_from_recordings(options: ExcitationOptions, model: Model) -
 def _check_policy_fits_task(
     options: ExcitationOptions, policy_task: Task, task: Task, task_name: str
 ) -> None:
-    """Check that a policy has the channels and actuators of the task that is simulated.
-
-    Args:
-        options: The options; only the name of the model file is used, in the error text.
-        policy_task: Task of the policy, from its model file.
-        task: Task of the environment.
-        task_name: Name of the environment's task, for the error text.
-
-    Raises:
-        ValueError: The channels or actuators differ.
-    """
+    """Check that a policy has the channels and actuators of the task that is simulated."""
     for key in ("channels", "actuators"):
         mine, theirs = getattr(policy_task, key), getattr(task, key)
         if mine != theirs and ((mine and theirs) or key == "channels"):
@@ -201,19 +182,7 @@ def _play_motion_and_record_readings(
     options: ExcitationOptions,
     report: Callable[[int], object],
 ) -> np.ndarray:
-    """Play a motion of T steps in R episodes and return the readings (R, T + 1, N) of N channels.
-
-    Args:
-        env: The environment.
-        motion: Actions (T, A).
-        robot_disturbances: Disturbances that change the robot or its start. Each episode has one
-            of them, in turn.
-        options: The number R of episodes, and the seed.
-        report: Function that is called after each episode with the number of episodes so far.
-
-    Raises:
-        ValueError: An episode ends during the motion.
-    """
+    """Play a motion of T steps in R episodes and return the readings (R, T + 1, N)."""
     from an_control.learning.rollout.episode import LiveEpisode, NewestReadings
     from an_control.learning.training_disturbances import make_disturber, make_placeholder_ids
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 import io
 import os
 import zipfile
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,92 +39,60 @@ MAX_PARAMS = 10_000_000
 """Maximum number of parameters of a policy."""
 
 
-@dataclass(frozen=True)
-class _AttentionLayout:
-    """Layout of the parameter vector of an attention policy for scalar channels.
+class _ParameterReader:
+    """Reader that cuts a flat parameter vector into arrays, from front to back.
 
-    Attributes:
-        actions: Number of actions.
-        queries: Number of queries of the attention.
-        hidden_layers: Number of hidden layers of the head, the network that computes the actions.
-        bias: Whether the query and key projections have a bias.
-        scale: Number by which the attention scores are divided.
-        task: The policy's task.
-        neuron: Number of LSTM units in the sensory neuron (the small network that reads one
-            channel).
-        key: Length of each key vector of the attention.
+    Args:
+        flat: The parameter vector.
     """
 
-    actions: int
-    queries: int
-    hidden_layers: int
-    bias: bool
-    scale: float
-    task: Task
-    neuron: int = 8
-    key: int = 32
+    def __init__(self, flat: np.ndarray) -> None:
+        self.flat = flat.astype(np.float64)
+        self.at = 0
 
-    @property
-    def sizes(self) -> AttentionSizes:
-        """Return the sizes of the policy's layers."""
-        return make_paper_sizes(
-            self.actions, self.queries, self.hidden_layers, self.neuron, self.key
-        )
+    def __call__(self, *shape: int) -> np.ndarray:
+        """Return the next parameters of the vector as an array of the given shape."""
+        size = int(np.prod(shape))
+        if self.at + size > len(self.flat):
+            raise ValueError(f"params has {len(self.flat)} numbers, too few for this kind")
+        cut = self.flat[self.at : self.at + size].reshape(shape)
+        self.at += size
+        return cut
 
-    def to_arrays(self, reader: _ParameterReader) -> dict[str, np.ndarray]:
-        """Return the policy's weights as a mapping from their names in a model file to arrays.
-
-        Args:
-            reader: Reader that cuts the next array from the parameter vector at each call.
-        """
-        gates, d, key = 4 * self.neuron, self.neuron, self.key
-        inputs = reader(gates, 1 + self.actions)
-        arrays = {
-            "neuron.input": inputs[:, :1],
-            "neuron.action": inputs[:, 1:],
-            "neuron.hidden": reader(gates, d),
-            "neuron.bias": reader(gates) + reader(gates),
-        }
-        query = reader(key, d)
-        query_bias = reader(key) if self.bias else np.zeros(key)
-        arrays["attention.queries"] = (
-            make_positional_table(self.queries, d) @ query.T + query_bias
-        ) / self.scale
-        arrays["attention.key"] = reader(key, d)
-        arrays["attention.key_bias"] = reader(key) if self.bias else np.zeros(key)
-        return arrays | _read_dense_layer_arrays(
-            reader, [self.queries] * (self.hidden_layers + 1), self.actions
-        )
+    def check_all_parameters_read(self) -> None:
+        """Raise ValueError unless all parameters have been read."""
+        if self.at != len(self.flat):
+            raise ValueError(f"params has {len(self.flat)} numbers, this kind has {self.at}")
 
 
-@dataclass(frozen=True)
-class _MlpLayout:
-    """Layout of the parameter vector of an MLP policy with tanh in every layer.
+def _read_attention_arrays(
+    reader: _ParameterReader, sizes: AttentionSizes, bias: bool = False, scale: float = 1.0
+) -> dict[str, np.ndarray]:
+    """Return the weights of a policy for scalar channels; attention scores are divided by `scale`.
 
-    Attributes:
-        channels: Number of channels.
-        hidden: Units of each hidden layer.
-        actions: Number of actions.
-        task: The policy's task.
+    With `bias` the query and key projections have a bias.
     """
+    gates, d, key = 4 * sizes.neuron, sizes.neuron, sizes.key
+    inputs = reader(gates, 1 + sizes.actions)
+    arrays = {
+        "neuron.input": inputs[:, :1],
+        "neuron.action": inputs[:, 1:],
+        "neuron.hidden": reader(gates, d),
+        "neuron.bias": reader(gates) + reader(gates),
+    }
+    query = reader(key, d)
+    query_bias = reader(key) if bias else np.zeros(key)
+    arrays["attention.queries"] = (
+        make_positional_table(sizes.queries, d) @ query.T + query_bias
+    ) / scale
+    arrays["attention.key"] = reader(key, d)
+    arrays["attention.key_bias"] = reader(key) if bias else np.zeros(key)
+    return arrays | _read_dense_layer_arrays(reader, [sizes.queries, *sizes.head], sizes.actions)
 
-    channels: int
-    hidden: tuple[int, ...]
-    actions: int
-    task: Task
 
-    @property
-    def sizes(self) -> MlpSizes:
-        """Return the sizes of the policy's layers."""
-        return MlpSizes(channels=self.channels, actions=self.actions, head=list(self.hidden))
-
-    def to_arrays(self, reader: _ParameterReader) -> dict[str, np.ndarray]:
-        """Return the policy's weights as a mapping from their names in a model file to arrays.
-
-        Args:
-            reader: Reader that cuts the next array from the parameter vector at each call.
-        """
-        return _read_dense_layer_arrays(reader, [self.channels, *self.hidden], self.actions)
+def _read_mlp_arrays(reader: _ParameterReader, sizes: MlpSizes) -> dict[str, np.ndarray]:
+    """Return the weights of an MLP policy."""
+    return _read_dense_layer_arrays(reader, [sizes.channels, *sizes.head], sizes.actions)
 
 
 def _read_vision_arrays(
@@ -130,11 +100,7 @@ def _read_vision_arrays(
 ) -> dict[str, np.ndarray]:
     """Return the weights of the queries, keys and values of a policy for image patches.
 
-    Args:
-        reader: Reader that cuts the next array from the parameter vector at each call.
-        sizes: Sizes of the policy's layers.
-        frames_last: Whether the weights of the keys expect the numbers of a patch in the order
-            (row, column, frame), in which the frame varies fastest.
+    With `frames_last` the numbers of a patch have the order (row, column, frame).
     """
     message, actions, pixels = sizes.message, sizes.actions, sizes.patch**2
     changes = sizes.stack - 1
@@ -162,116 +128,77 @@ def _read_vision_arrays(
     return arrays
 
 
-@dataclass(frozen=True)
-class _TopPatchesLayout:
-    """Layout of the parameter vector of the policy for CarRacing.
+def _read_top_patches_arrays(
+    reader: _ParameterReader, sizes: TopPatchesSizes
+) -> dict[str, np.ndarray]:
+    """Return the weights of the policy for CarRacing."""
+    message, hidden, actions = sizes.message, sizes.hidden, sizes.actions
+    arrays = _read_vision_arrays(reader, sizes, frames_last=True)
+    for name in ("query", "key"):
+        arrays[f"self_attention.{name}"] = reader(sizes.self_attention, message)
+        arrays[f"self_attention.{name}_bias"] = reader(sizes.self_attention)
+    return arrays | {
+        "memory.input": reader(4 * hidden, 2 * sizes.top),
+        "memory.hidden": reader(4 * hidden, hidden),
+        "memory.bias": reader(4 * hidden) + reader(4 * hidden),
+        "action.weight": reader(actions, hidden),
+        "action.bias": reader(actions),
+        "mixing.0.weight": reader(hidden, hidden + actions),
+        "mixing.0.bias": reader(hidden),
+        "mixing.1.weight": reader(1, hidden),
+        "mixing.1.bias": reader(1),
+    }
 
-    Attributes:
-        task: The policy's task.
-    """
 
+def _read_convolution_arrays(
+    reader: _ParameterReader, sizes: ConvolutionSizes
+) -> dict[str, np.ndarray]:
+    """Return the weights of the convolutional policy for PuzzlePong."""
+    arrays = _read_vision_arrays(reader, sizes, frames_last=False)
+    return arrays | {name: reader(*shape) for name, shape in sizes.list_head_shapes().items()}
+
+
+def _read_dense_layer_arrays(
+    reader: _ParameterReader, widths: list[int], actions: int
+) -> dict[str, np.ndarray]:
+    """Return the weights of a stack of dense layers, by their names in a model file."""
+    arrays = {}
+    for layer, (width_in, width_out) in enumerate(zip(widths, [*widths[1:], actions], strict=True)):
+        arrays[f"head.{layer}.weight"] = reader(width_out, width_in)
+        arrays[f"head.{layer}.bias"] = reader(width_out)
+    return arrays
+
+
+class _AuthorsKind(NamedTuple):
+    """Kind of policy that the authors published, and how to read its arrays."""
+
+    model_kind: str
     task: Task
-
-    @property
-    def sizes(self) -> TopPatchesSizes:
-        """Return the sizes of the policy's layers."""
-        return CAR_RACING_SIZES
-
-    def to_arrays(self, reader: _ParameterReader) -> dict[str, np.ndarray]:
-        """Return the policy's weights as a mapping from their names in a model file to arrays.
-
-        Args:
-            reader: Reader that cuts the next array from the parameter vector at each call.
-        """
-        sizes = self.sizes
-        message, hidden, actions = sizes.message, sizes.hidden, sizes.actions
-        arrays = _read_vision_arrays(reader, sizes, frames_last=True)
-        for name in ("query", "key"):
-            arrays[f"self_attention.{name}"] = reader(sizes.self_attention, message)
-            arrays[f"self_attention.{name}_bias"] = reader(sizes.self_attention)
-        return arrays | {
-            "memory.input": reader(4 * hidden, 2 * sizes.top),
-            "memory.hidden": reader(4 * hidden, hidden),
-            "memory.bias": reader(4 * hidden) + reader(4 * hidden),
-            "action.weight": reader(actions, hidden),
-            "action.bias": reader(actions),
-            "mixing.0.weight": reader(hidden, hidden + actions),
-            "mixing.0.bias": reader(hidden),
-            "mixing.1.weight": reader(1, hidden),
-            "mixing.1.bias": reader(1),
-        }
+    sizes: Sizes
+    read_arrays: Callable[[_ParameterReader, Any], dict[str, np.ndarray]]
 
 
-@dataclass(frozen=True)
-class _ConvolutionLayout:
-    """Layout of the authors' flat parameter vector of their convolutional policy for PuzzlePong.
-
-    Attributes:
-        task: PuzzlePong as the model file describes it, with its number of actions.
-    """
-
-    task: Task
-
-    @property
-    def sizes(self) -> ConvolutionSizes:
-        """Return the sizes of the policy's layers."""
-        return PONG_SIZES
-
-    def to_arrays(self, reader: _ParameterReader) -> dict[str, np.ndarray]:
-        """Return the policy's weights as a mapping from their names in a model file to arrays.
-
-        Args:
-            reader: Reader that cuts the next array from the parameter vector at each call.
-        """
-        arrays = _read_vision_arrays(reader, self.sizes, frames_last=False)
-        return arrays | {
-            name: reader(*shape) for name, shape in self.sizes.list_head_shapes().items()
-        }
-
-
-_KINDS: dict[
-    str, tuple[str, _AttentionLayout | _MlpLayout | _TopPatchesLayout | _ConvolutionLayout]
-] = {
-    "cartpole_pi": ("attention_neuron", _AttentionLayout(1, 16, 0, False, 1.0, CARTPOLE_TASK)),
-    "ant_pi": (
-        "attention_neuron",
-        _AttentionLayout(8, 32, 1, True, float(np.sqrt(32.0)), ANT_TASK),
+_KINDS = {
+    "cartpole_pi": _AuthorsKind(
+        "attention_neuron", CARTPOLE_TASK, make_paper_sizes(1, 16, 0), _read_attention_arrays
     ),
-    "carracing_pi": ("vision_top_patches", _TopPatchesLayout(CAR_RACING_TASK)),
-    "puzzle_pong": ("vision_convolution", _ConvolutionLayout(PONG_TASK)),
-    "ant_mlp": ("mlp", _MlpLayout(28, (32, 32), 8, ANT_TASK)),
+    "ant_pi": _AuthorsKind(
+        "attention_neuron",
+        ANT_TASK,
+        make_paper_sizes(8, 32, 1),
+        partial(_read_attention_arrays, bias=True, scale=float(np.sqrt(32.0))),
+    ),
+    "carracing_pi": _AuthorsKind(
+        "vision_top_patches", CAR_RACING_TASK, CAR_RACING_SIZES, _read_top_patches_arrays
+    ),
+    "puzzle_pong": _AuthorsKind(
+        "vision_convolution", PONG_TASK, PONG_SIZES, _read_convolution_arrays
+    ),
+    "ant_mlp": _AuthorsKind(
+        "mlp", ANT_TASK, MlpSizes(channels=28, actions=8, head=[32, 32]), _read_mlp_arrays
+    ),
 }
 AUTHORS_KINDS = tuple(_KINDS)
-
-
-class _ParameterReader:
-    """Reader that cuts a flat parameter vector into arrays, from front to back.
-
-    Args:
-        flat: The parameter vector.
-    """
-
-    def __init__(self, flat: np.ndarray) -> None:
-        self.flat = flat.astype(np.float64)
-        self.at = 0
-
-    def __call__(self, *shape: int) -> np.ndarray:
-        """Return the next parameters of the vector as an array of the given shape.
-
-        Raises:
-            ValueError: There are too few parameters left.
-        """
-        size = int(np.prod(shape))
-        if self.at + size > len(self.flat):
-            raise ValueError(f"params has {len(self.flat)} numbers, too few for this kind")
-        cut = self.flat[self.at : self.at + size].reshape(shape)
-        self.at += size
-        return cut
-
-    def check_all_parameters_read(self) -> None:
-        """Raise ValueError unless all parameters have been read."""
-        if self.at != len(self.flat):
-            raise ValueError(f"params has {len(self.flat)} numbers, this kind has {self.at}")
 
 
 def import_policy_of_authors(path: str | os.PathLike[str], kind: str) -> Model:
@@ -287,7 +214,7 @@ def import_policy_of_authors(path: str | os.PathLike[str], kind: str) -> Model:
     """
     if kind not in _KINDS:
         raise ModelError(f"{path}: kind {kind!r} is not one of {', '.join(_KINDS)}")
-    model_kind, form = _KINDS[kind]
+    known = _KINDS[kind]
     try:
         flat = _read_parameter_vector(path)
         if flat.ndim != 1 or flat.size > MAX_PARAMS or flat.dtype.kind != "f":
@@ -295,15 +222,14 @@ def import_policy_of_authors(path: str | os.PathLike[str], kind: str) -> Model:
         take = _ParameterReader(flat)
         arrays = {
             name: np.ascontiguousarray(value, np.float32)
-            for name, value in form.to_arrays(take).items()
+            for name, value in known.read_arrays(take, known.sizes).items()
         }
         take.check_all_parameters_read()
-        sizes: Sizes = form.sizes
         model = Model(
-            model_kind,
-            sizes,
+            known.model_kind,
+            known.sizes,
             arrays,
-            form.task,
+            known.task,
             {"by": "the AttentionNeuron authors", "parameters": int(flat.size)},
         )
         model.check_arrays()
@@ -313,11 +239,7 @@ def import_policy_of_authors(path: str | os.PathLike[str], kind: str) -> Model:
 
 
 def _read_parameter_vector(path: str | os.PathLike[str]) -> np.ndarray:
-    """Return the array ``params`` of an ``.npz`` file.
-
-    Raises:
-        ValueError: The file has no valid array of that name.
-    """
+    """Return the array ``params`` of an ``.npz`` file."""
     try:
         with zipfile.ZipFile(io.BytesIO(read_regular_file(path))) as archive:
             if archive.getinfo("params.npy").file_size > 8 * MAX_PARAMS + 1024:
@@ -331,20 +253,3 @@ def _read_parameter_vector(path: str | os.PathLike[str]) -> np.ndarray:
         raise ValueError("holds no array 'params'") from None
     except Exception as error:  # zipfile and zlib let many kinds through for a damaged archive
         raise ValueError(f"not a valid .npz file ({error})") from error
-
-
-def _read_dense_layer_arrays(
-    reader: _ParameterReader, widths: list[int], actions: int
-) -> dict[str, np.ndarray]:
-    """Return the weights of a stack of dense layers, by their names in a model file.
-
-    Args:
-        reader: Reader that cuts the next array from the parameter vector at each call.
-        widths: Number of inputs of each layer.
-        actions: Number of outputs of the last layer.
-    """
-    arrays = {}
-    for layer, (width_in, width_out) in enumerate(zip(widths, [*widths[1:], actions], strict=True)):
-        arrays[f"head.{layer}.weight"] = reader(width_out, width_in)
-        arrays[f"head.{layer}.bias"] = reader(width_out)
-    return arrays

@@ -132,11 +132,7 @@ def import_policy(path: Path, names: PolicyNames, normalise: Path | None = None)
 
 
 def _read_zip_content(path: Path) -> bytes:
-    """Read a file and return its bytes, after checking that it is a zip file.
-
-    Raises:
-        ValueError: The file is not a zip, or is too large.
-    """
+    """Read a file and return its bytes, after checking that it is a zip file."""
     content = read_regular_file(path, MAX_BYTES)
     if len(content) > MAX_BYTES:
         raise ValueError(f"larger than {MAX_BYTES} bytes, the maximum for a policy")
@@ -151,16 +147,7 @@ def _read_zip_content(path: Path) -> bytes:
 def _convert_stable_baselines_to_onnx(
     archive: zipfile.ZipFile, names: PolicyNames, normalisation: VecNormalisation | None
 ) -> bytes:
-    """Convert a policy of Stable-Baselines3 to the content of an ONNX file.
-
-    Args:
-        archive: The zip of Stable-Baselines3.
-        names: Names of the policy's inputs and actions.
-        normalisation: Normalisation of the observations; None for none.
-
-    Raises:
-        ValueError: The policy is of a kind that this function cannot convert.
-    """
+    """Convert a policy of Stable-Baselines3 to the content of an ONNX file."""
     settings, weights = _read_algorithm_settings(archive), _read_weights(archive)
     hidden, last, squashed = _find_actor_layers_and_final_tanh(weights)
     inputs, actions = (hidden[0] if hidden else last)[0].shape[1], len(last[1])
@@ -192,9 +179,6 @@ def _read_algorithm_settings(archive: zipfile.ZipFile) -> Mapping[str, Any]:
     """Return the settings of the algorithm in a zip of Stable-Baselines3.
 
     Pickled values are not unpickled; the settings contain them as text.
-
-    Raises:
-        ValueError: The settings cannot be read, or the actions are not continuous.
     """
     try:
         settings = json.loads(archive.read("data"))
@@ -212,11 +196,7 @@ def _read_algorithm_settings(archive: zipfile.ZipFile) -> Mapping[str, Any]:
 
 
 def _read_weights(archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
-    """Return the weights in a zip of Stable-Baselines3, by their names in torch.
-
-    Raises:
-        ValueError: The weights cannot be read.
-    """
+    """Return the weights in a zip of Stable-Baselines3, by their names in torch."""
     import torch
 
     try:
@@ -232,17 +212,7 @@ Layer = tuple[np.ndarray, np.ndarray]
 def _find_actor_layers_and_final_tanh(
     weights: Mapping[str, np.ndarray],
 ) -> tuple[list[Layer], Layer, bool]:
-    """Find the layers of the actor, the network of a policy that computes the actions.
-
-    Args:
-        weights: Weights of the policy by their names in torch.
-
-    Returns:
-        The hidden layers, the output layer, and whether a tanh follows the output layer.
-
-    Raises:
-        ValueError: The policy is not a plain MLP, or its actor is not found.
-    """
+    """Find the layers of the actor, the network of a policy that computes the actions."""
     if any("lstm" in name for name in weights):
         raise ValueError("a recurrent policy, which is not converted; export it as ONNX")
     if any(re.match(r"(actor\.)?(pi_)?features_extractor\..*weight", name) for name in weights):
@@ -265,15 +235,7 @@ def _find_actor_layers_and_final_tanh(
 
 
 def _get_linear_layer(weights: Mapping[str, np.ndarray], name: str) -> Layer:
-    """Return the weight matrix (outputs, inputs) and the bias (outputs,) of a linear layer.
-
-    Args:
-        weights: Weights of the policy by their names in torch.
-        name: Name of the layer.
-
-    Raises:
-        ValueError: There is no such layer, or it has numbers that are not finite.
-    """
+    """Return the weight matrix (outputs, inputs) and the bias (outputs,) of a linear layer."""
     weight, bias = weights.get(f"{name}.weight"), weights.get(f"{name}.bias")
     if weight is None or bias is None or weight.ndim != 2 or bias.shape != weight.shape[:1]:
         raise ValueError(f"layer {name} is not a linear layer with weight and bias")
@@ -283,27 +245,14 @@ def _get_linear_layer(weights: Mapping[str, np.ndarray], name: str) -> Layer:
 
 
 def _get_linear_layers_of_sequential(weights: Mapping[str, np.ndarray], name: str) -> list[Layer]:
-    """Return the linear layers of a torch Sequential, in order.
-
-    Args:
-        weights: Weights of the policy by their names in torch.
-        name: Name of the Sequential.
-    """
+    """Return the linear layers of a torch Sequential, in order."""
     pattern = re.compile(rf"{re.escape(name)}\.(\d+)\.weight")
     places = sorted(int(found[1]) for one in weights if (found := pattern.fullmatch(one)))
     return [_get_linear_layer(weights, f"{name}.{place}") for place in places]
 
 
 def _find_onnx_activation_operator(settings: Mapping[str, Any], default: str) -> str:
-    """Return the ONNX operator of the activation function between the layers.
-
-    Args:
-        settings: Settings of the algorithm.
-        default: Torch's name of the activation function that is used if the settings name none.
-
-    Raises:
-        ValueError: The activation function is not supported.
-    """
+    """Return the ONNX operator of the activation function between the layers."""
     options = settings.get("policy_kwargs")
     given = options.get("activation_fn") if isinstance(options, dict) else None
     found = default if given is None else str(given).rpartition(".")[2].rstrip("'>")
@@ -313,15 +262,7 @@ def _find_onnx_activation_operator(settings: Mapping[str, Any], default: str) ->
 
 
 def _read_action_bounds(settings: Mapping[str, Any], actions: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lowest and the highest allowed value of each action, as two arrays (A,).
-
-    Args:
-        settings: Settings of the algorithm.
-        actions: Number A of actions.
-
-    Raises:
-        ValueError: The bounds cannot be read, or are not finite.
-    """
+    """Return the lowest and the highest allowed value of each action, as two arrays (A,)."""
     space, ends = settings["action_space"], []
     for key in ("low", "high"):
         text = str(space.get(key)).replace("[", " ").replace("]", " ")
@@ -405,15 +346,7 @@ def read_normalisation(path: Path) -> VecNormalisation:
 
 
 def _convert_torchscript_to_onnx(path: Path, names: PolicyNames) -> bytes:
-    """Convert a TorchScript network with one input and one output to the content of an ONNX file.
-
-    Args:
-        path: The TorchScript file.
-        names: Names of the policy's inputs and actions.
-
-    Raises:
-        ValueError: The network cannot be read or converted, or keeps a state between calls.
-    """
+    """Convert a TorchScript network with one input and one output to ONNX."""
     import onnx
     import torch
 
@@ -447,15 +380,7 @@ def _convert_torchscript_to_onnx(path: Path, names: PolicyNames) -> bytes:
 
 
 def _convert_network_to_onnx(network: Any, inputs: int) -> bytes:
-    """Convert a TorchScript network to ONNX by torch, and return the content of the ONNX file.
-
-    Args:
-        network: The network.
-        inputs: Number of inputs of the network.
-
-    Raises:
-        ValueError: Torch cannot convert the network.
-    """
+    """Convert a TorchScript network to ONNX by torch, and return the content of the ONNX file."""
     import warnings
 
     import torch
@@ -481,13 +406,7 @@ def _convert_network_to_onnx(network: Any, inputs: int) -> bytes:
 def _check_converted_actions(
     content: bytes, inputs: np.ndarray, expected_actions: Sequence[np.ndarray]
 ) -> None:
-    """Raise ValueError unless the converted network returns the same actions as the original.
-
-    Args:
-        content: Content of the ONNX file.
-        inputs: K inputs (K, 1, N) on which the two networks are compared.
-        expected_actions: Actions of the original network, one array for each of the K inputs.
-    """
+    """Raise ValueError unless the converted network returns the same actions as the original."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
@@ -498,11 +417,7 @@ def _check_converted_actions(
 
 
 def _count_inputs(network: Any) -> int:
-    """Return the number of inputs of a TorchScript network's first layer.
-
-    Raises:
-        ValueError: The network has no weights from which the number of inputs follows.
-    """
+    """Return the number of inputs of a TorchScript network's first layer."""
     for _, tensor in network.named_parameters():
         if tensor.ndim == 2:
             return int(tensor.shape[1])

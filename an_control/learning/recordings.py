@@ -41,32 +41,15 @@ def read_recorded_traces(
     Raises:
         ValueError: A recording cannot be read, or lacks channels or actuators of the model.
     """
-    traces = [
-        trace
-        for path in paths
-        for trace in _read_traces_for_model(path, read_arrays(Bag(path)), str(model_path), model)
-    ]
-    if not traces:
-        names = ", ".join(map(str, paths))
-        raise ValueError(f"--bag {names}: no episode of {MIN_TICKS} ticks or more")
+    traces: list[EpisodeTrace] = []
+    for path in paths:
+        arrays = read_arrays(Bag(path))
+        order = ActionOrder(_load_wiring_from_recording(arrays), str(model_path), model)
+        traces += _iterate_recorded_episodes(
+            path, arrays, model.task.channels, order.convert_to_action
+        )
+    _check_any_episode(traces, paths)
     return traces
-
-
-def _read_traces_for_model(
-    path: Path, arrays: RecordedArrays, model_path: str, model: Model
-) -> Iterator[EpisodeTrace]:
-    """Yield the episodes of one recording, with the channels and actions of a model.
-
-    Args:
-        path: File of the recording, for error texts.
-        arrays: Content of the recording.
-        model_path: The model's file, for error texts.
-        model: The model.
-    """
-    order = ActionOrder(_load_wiring_from_recording(arrays), model_path, model)
-    yield from _iterate_recorded_episodes(
-        path, arrays, model.task.channels, order.convert_to_action
-    )
 
 
 def read_task_and_traces(paths: Sequence[Path], task_name: str) -> tuple[Task, list[EpisodeTrace]]:
@@ -97,10 +80,16 @@ def read_task_and_traces(paths: Sequence[Path], task_name: str) -> tuple[Task, l
         traces += _iterate_recorded_episodes(
             path, arrays, task.channels, wiring.command.convert_to_action
         )
-    if task is None or not traces:
+    _check_any_episode(traces, paths)
+    assert task is not None
+    return task, traces
+
+
+def _check_any_episode(traces: Sequence[EpisodeTrace], paths: Sequence[Path]) -> None:
+    """Raise ValueError if the recordings have no episode that is long enough."""
+    if not traces:
         names = ", ".join(map(str, paths))
         raise ValueError(f"--bag {names}: no episode of {MIN_TICKS} ticks or more")
-    return task, traces
 
 
 def _load_wiring_from_recording(arrays: RecordedArrays) -> Wiring:
@@ -117,17 +106,7 @@ def _iterate_recorded_episodes(
     channels: Sequence[str],
     convert_to_action: Callable[[np.ndarray], np.ndarray],
 ) -> Iterator[EpisodeTrace]:
-    """Yield the episodes of one recording, which is cut at each reset and each long pause.
-
-    Args:
-        path: File of the recording, for error texts.
-        arrays: Content of the recording.
-        channels: Ids of the channels to read from the recording, in the order of the readings.
-        convert_to_action: Function that converts a recorded command to the action (A,) of a model.
-
-    Raises:
-        ValueError: The recording lacks one of the channels.
-    """
+    """Yield the episodes of one recording, which is cut at each reset and each long pause."""
     if lacking := [name for name in channels if name not in arrays.ids]:
         raise ValueError(f"--bag {path}: has no channel {', '.join(lacking[:5])}")
     places = [arrays.ids.index(name) for name in channels]

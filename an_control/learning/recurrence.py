@@ -251,7 +251,7 @@ class RecurrentLayer(nn.Module):
                 else 1.
         """
         x = states[:, -steps:]
-        y = self.compute_attention(
+        y = self._compute_attention(
             self.attention_norm(states) if self.norms_first else states, steps, filled
         )
         x = self._combine_input_and_output("attention", x, y)
@@ -259,18 +259,8 @@ class RecurrentLayer(nn.Module):
         y = last(first(self.network_norm(x) if self.norms_first else x).relu())
         return self._combine_input_and_output("network", x, y)
 
-    def compute_attention(self, states: Tensor, steps: int, filled: Tensor) -> Tensor:
-        """Return the output (B, T, U) of the layer's attention with relative positions.
-
-        The layer has U units, and each tick attends to a window of W ticks that ends with it.
-
-        Args:
-            states: Inputs (B, W - 1 + T, U) at the W - 1 ticks before the sequence and at the T
-                ticks of the sequence itself.
-            steps: Number T of ticks of the sequence.
-            filled: Mask (B, W - 1 + T) of those ticks, 0 for ticks before the start of the episode,
-                else 1.
-        """
+    def _compute_attention(self, states: Tensor, steps: int, filled: Tensor) -> Tensor:
+        """Return the output of the attention with relative positions; arguments as in `forward`."""
         # H is the number of attention heads, D the length of a head's vectors.
         query = self._split_heads(linear(states[:, -steps:], self.query))  # (B, H, T, D)
         key = self._split_heads(linear(states, self.key))  # (B, H, W - 1 + T, D)
@@ -294,11 +284,6 @@ class RecurrentLayer(nn.Module):
 
         Depending on the kind of the layer, the result (B, T, U) is the normalised sum of x and y,
         the sum x + relu(y), or a gate (`RecurrenceGate`) of x and relu(y).
-
-        Args:
-            submodule: Name of the submodule, "attention" or "network".
-            x: Input (B, T, U) of the submodule.
-            y: Output (B, T, U) of the submodule.
         """
         if not self.norms_first:
             return getattr(self, f"{submodule}_norm")(x + y)
@@ -343,16 +328,10 @@ class RecurrenceGate(nn.Module):
 
 
 def _convert_to_scores_by_absolute_position(relative_scores: Tensor) -> Tensor:
-    """Convert attention scores by relative position to attention scores by absolute position.
+    """Convert scores (..., T, W) by relative position to (..., T, W - 1 + T) by absolute position.
 
-    Step t of T attends to a window of W ticks, the columns t to t + W - 1 of the result. Its W
-    scores move to these columns; in all other columns its scores are -inf.
-
-    Args:
-        relative_scores: Scores (..., T, W) by relative position.
-
-    Returns:
-        Scores (..., T, W - 1 + T) by absolute position.
+    Step t of T attends to a window of W ticks, the columns t to t + W - 1 of the result. In all
+    other columns its scores are -inf.
     """
     steps, window = relative_scores.shape[-2:]
     wide = pad(
@@ -492,13 +471,7 @@ class SetPooling(nn.Module):
 
 
 def _convert_to_array_name(name: str, prefixes: Mapping[str, str]) -> str:
-    """Return the name that a torch parameter has in a model file.
-
-    Args:
-        name: Name of the parameter in its module.
-        prefixes: A mapping from prefixes of torch names to the prefixes that replace them in a
-            model file. Only the first prefix that matches is replaced.
-    """
+    """Return a torch parameter's name in a model file, with its first matching prefix replaced."""
     prefix = next(one for one in prefixes if name.startswith(one))
     plain = prefixes[prefix] + name.removeprefix(prefix)
     bare = plain.removesuffix(".weight")
@@ -506,12 +479,7 @@ def _convert_to_array_name(name: str, prefixes: Mapping[str, str]) -> str:
 
 
 def _export_arrays(module: nn.Module, prefixes: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """Return a module's parameters as arrays, by their names in a model file.
-
-    Args:
-        module: The module.
-        prefixes: Prefixes of torch names and their replacements, as in `_convert_to_array_name`.
-    """
+    """Return a module's parameters as arrays, by their names in a model file."""
     return {
         _convert_to_array_name(name, prefixes): to_array(one)
         for name, one in module.named_parameters()
@@ -521,13 +489,7 @@ def _export_arrays(module: nn.Module, prefixes: Mapping[str, str]) -> dict[str, 
 def _load_arrays_into_module(
     module: nn.Module, arrays: Mapping[str, np.ndarray], prefixes: Mapping[str, str]
 ) -> None:
-    """Copy a model file's arrays into a module's parameters.
-
-    Args:
-        module: The module.
-        arrays: Arrays by their names in the model file.
-        prefixes: Prefixes of torch names and their replacements, as in `_convert_to_array_name`.
-    """
+    """Copy a model file's arrays into a module's parameters."""
     with torch.no_grad():
         for name, one in module.named_parameters():
             one.copy_(torch.from_numpy(arrays[_convert_to_array_name(name, prefixes)].copy()))

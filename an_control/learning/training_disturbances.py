@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from reprlib import repr as short
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 import gymnasium
@@ -23,6 +24,7 @@ from an_control.disturbance.settings import format_setting_words
 from an_control_sim.gym.varied_robot import check_robot_settings
 
 NO_DISTURBANCE = DisturbanceSettings()
+NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
 PROBABILITY_TOLERANCE = 1e-9
 """Amount by which a sum of probabilities may exceed 1, because the sum of nine times 1/9 can be
 slightly more than 1 in floating point."""

@@ -97,15 +97,7 @@ def parse_settings(settings_class: type[T], entry: Entry, other_keys: tuple[str,
 
 
 def _parse_value(value_type: Any, entry: Entry) -> Any:
-    """Return a value of a YAML file, checked against a type.
-
-    Args:
-        value_type: Type annotation of the dataclass field to which the value belongs.
-        entry: The value, with its position in the file.
-
-    Raises:
-        WiringError: The value is not valid.
-    """
+    """Return a value of a YAML file, checked against a type."""
     limits, none = SettingLimits(), False
     if get_origin(value_type) in (Union, UnionType):
         none = True
@@ -138,14 +130,7 @@ def _parse_value(value_type: Any, entry: Entry) -> Any:
 
 
 def _parse_dict_entry(key_type: Any, value_type: Any, key: str, entry: Entry) -> tuple[Any, Any]:
-    """Return the key and the value of one entry of a dict, each checked against its type.
-
-    Args:
-        key_type: Type of the keys, whose class method `parse` reads them.
-        value_type: Type annotation of the values.
-        key: The key as text.
-        entry: The value, with its position in the file.
-    """
+    """Return the key and the value of one entry of a dict, each checked against its type."""
     try:
         return key_type.parse(key), _parse_value(value_type, entry)
     except WiringError:
@@ -157,14 +142,7 @@ def _parse_dict_entry(key_type: Any, value_type: Any, key: str, entry: Entry) ->
 def _parse_number(
     number_type: type[Any], limits: SettingLimits, entry: Entry, allows_null: bool = False
 ) -> Any:
-    """Return a number of a YAML file, checked against its type and bounds.
-
-    Args:
-        number_type: int or float.
-        limits: Bounds of the number.
-        entry: The number, with its position in the file.
-        allows_null: Whether null is allowed too. This changes only the text of the error message.
-    """
+    """Return a number of a YAML file, checked against its type and bounds."""
     what = "a whole number" if number_type is int else "a number"
     what = ", ".join(filter(None, (what, str(limits)))) + (", or null" if allows_null else "")
     number = entry.read_number(what, limits.low, limits.high)
@@ -178,12 +156,7 @@ def _parse_number(
 
 
 def _parse_numbers(number_types: tuple[Any, ...], entry: Entry) -> tuple[Any, ...]:
-    """Return a list of numbers of a YAML file as a tuple, each checked against its type.
-
-    Args:
-        number_types: Types of the numbers, one for each; (int, ...) stands for any number of ints.
-        entry: The list, with its position in the file.
-    """
+    """Return a list of numbers of a YAML file as a tuple, each checked against its type."""
     endless = number_types[-1] is Ellipsis
     what = "a list of numbers" if endless else f"a list of {len(number_types)} numbers"
     if not isinstance(entry.value, list) or not (endless or len(entry.value) == len(number_types)):

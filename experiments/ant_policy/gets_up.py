@@ -58,14 +58,7 @@ class Reflex:
     def from_candidate(
         cls, unscaled_weights: np.ndarray, channels: list[str], action_count: int
     ) -> Reflex:
-        """Create the reflex that a candidate of the search stands for.
-
-        Args:
-            unscaled_weights: For each action in turn: the unscaled weights of the readings that
-                the reflex uses, then a constant, all in one array.
-            channels: The ids of the readings.
-            action_count: The number A of actions.
-        """
+        """Create a candidate's reflex: unscaled weights of each action, then a constant."""
         matrix = np.zeros((action_count, len(channels) + 1))
         matrix[:, [*_find_indices_of_used_readings(channels), -1]] = unscaled_weights.reshape(
             action_count, -1
@@ -120,13 +113,7 @@ class Trials:
     def measure_return(
         self, unscaled_weights: np.ndarray, seeds: np.ndarray, noise: float = 0.0
     ) -> float:
-        """Measure a candidate's mean return over several starts, less penalties for failures.
-
-        Args:
-            unscaled_weights: The unscaled weights of the candidate; see `Reflex.from_candidate`.
-            seeds: The seeds of the starts.
-            noise: The standard deviation of noise on the actions.
-        """
+        """Measure a candidate's mean return over several starts, less penalties for failures."""
         reflex = self.make_reflex(unscaled_weights)
         return float(
             np.mean([self._play_trial_and_get_return(reflex, int(seed), noise) for seed in seeds])
@@ -135,10 +122,7 @@ class Trials:
     def _play_trial_and_get_return(self, reflex: Reflex, seed: int, noise: float) -> float:
         """Play a trial; return its sum of rewards, less penalties for a fall or for not getting up.
 
-        Args:
-            reflex: Acts while the Ant lies on the ground; the teacher acts afterwards.
-            seed: The seed of the start.
-            noise: The standard deviation of noise on the actions.
+        The reflex acts while the Ant lies on the ground, the teacher afterwards.
         """
         rng = np.random.default_rng(seed)
         observation, _ = self._env.reset(seed=seed, options={"start": "rest"})
@@ -158,12 +142,7 @@ class Trials:
 
 
 def search_reflex(trials: Trials, seed: int) -> Reflex:
-    """Search for a reflex that gets the Ant up, by random candidates and then CMA-ES from the best.
-
-    Args:
-        trials: Measures the return of a candidate.
-        seed: The seed of the search.
-    """
+    """Search for a reflex that gets the Ant up, by random candidates and then CMA-ES."""
     rng = np.random.default_rng(seed)
     found = []
     first, final = (
@@ -197,14 +176,6 @@ def join_reflex_and_teacher(
 
     It acts like the reflex while the torso's height is below `LYING`, the height in m below which
     the Ant counts as lying on the ground.
-
-    Args:
-        layers: Weight and bias of each of the teacher's three layers.
-        reflex: The reflex.
-        height_index: The index of the channel that reads the height of the torso.
-
-    Returns:
-        The arrays by their names in a model file.
     """
     (first, first_bias), (second, second_bias), (last, last_bias) = layers
     matrix, constant = reflex.matrix[:, :-1], reflex.matrix[:, -1]

@@ -26,9 +26,6 @@ def average_models(models: list[Model]) -> Model:
 
     Everything else is copied from the last model in the list, except the description of its
     training.
-
-    Raises:
-        ValueError: The models differ in kind, sizes, channels or actuators.
     """
     first = models[0]
     for other in models[1:]:

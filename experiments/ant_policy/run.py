@@ -21,103 +21,78 @@ MONITOR = f"delay=1 start=rest start=posture stop=0.5..2 {WORN}"
 """Faults in the episodes from which the monitor learns."""
 
 
-def make_student_step(recipe: str, teacher: str, start: str, out: str, seed: int) -> ExperimentStep:
-    """Return the step that trains a student policy from the weights of another model.
+def get_model_path(model: str) -> str:
+    """Return the path of a model, which is a file in `runs` or is in the folder of a run there."""
+    return f"runs/{model}" if model.endswith(".safetensors") else f"runs/{model}/model.safetensors"
 
-    Args:
-        recipe: The name of the recipe, in `RECIPES`.
-        teacher: The teacher's model file, in `runs`.
-        start: The model file whose weights the student starts with, in `runs`.
-        out: The run's folder, in `runs`.
-        seed: The seed of the training.
-    """
+
+def make_student_step(recipe: str, teacher: str, start: str, out: str, seed: int) -> ExperimentStep:
+    """Return the step that trains a student policy from the weights of another model."""
     return ExperimentStep(
-        f"runs/{out}/model.safetensors",
-        f"an-control distill ant --recipe {RECIPES}/{recipe}.yaml --teacher runs/{teacher}"
-        f" --start-model runs/{start} --out runs/{out} --seed {seed}",
+        get_model_path(out),
+        f"an-control distill ant --recipe {RECIPES}/{recipe}.yaml"
+        f" --teacher {get_model_path(teacher)} --start-model {get_model_path(start)}"
+        f" --out runs/{out} --seed {seed}",
     )
 
 
 def make_gets_up_step(teacher: str, out: str) -> ExperimentStep:
-    """Return the step that turns a walking teacher into one that also gets up from the ground.
-
-    Args:
-        teacher: The teacher's model file, in `runs`.
-        out: The model file to write, in `runs`.
-    """
-    command = f"python -m experiments.ant_policy.gets_up runs/{teacher} runs/{out}"
+    """Return the step that turns a walking teacher into one that also gets up from the ground."""
+    command = f"python -m experiments.ant_policy.gets_up {get_model_path(teacher)} runs/{out}"
     return ExperimentStep(f"runs/{out}", command)
 
 
 def make_average_step(first: str, second: str, out: str) -> ExperimentStep:
-    """Return the step that averages the weights of two models.
-
-    Args:
-        first: The first model file, in `runs`.
-        second: The second model file, in `runs`.
-        out: The model file to write, in `runs`.
-    """
-    command = "python -m experiments.ant_policy.mean_of_models"
-    return ExperimentStep(f"runs/{out}", f"{command} runs/{first} runs/{second} --out runs/{out}")
+    """Return the step that averages the weights of two models."""
+    models = f"{get_model_path(first)} {get_model_path(second)}"
+    command = f"python -m experiments.ant_policy.mean_of_models {models} --out runs/{out}"
+    return ExperimentStep(f"runs/{out}", command)
 
 
-def get_model_path(run: str) -> str:
-    """Return the path of the model in a run's folder."""
-    return f"{run}/model.safetensors"
-
-
-PPO, TD3, UP = get_model_path("ant_teacher"), get_model_path("ant_td3"), "ant_up.safetensors"
-WORN_TD3, WORN_UP = get_model_path("ant_worn"), "ant_worn_up.safetensors"
+PPO, TD3, UP = "ant_teacher", "ant_td3", "ant_up.safetensors"
+WORN_TD3, WORN_UP = "ant_worn", "ant_worn_up.safetensors"
 STEPS = (
     # 1 to 6: students of the package's teacher and of one that PPO made of it; the last is ant_ppo.
-    ExperimentStep("runs/ant/model.safetensors", "an-control distill ant --out runs/ant --seed 2"),
+    ExperimentStep(get_model_path("ant"), "an-control distill ant --out runs/ant --seed 2"),
     ExperimentStep(
-        f"runs/{PPO}",
+        get_model_path(PPO),
         "an-control train-teacher ant --out runs/ant_teacher --steps 1500000",
     ),
-    make_student_step("ant-second", PPO, get_model_path("ant"), "ant_again", 3),
-    make_student_step("ant-memory", PPO, get_model_path("ant_again"), "ant_memory", 3),
-    make_student_step("ant-rewired", PPO, get_model_path("ant_memory"), "ant_rewired", 7),
-    make_student_step("ant-missing", PPO, get_model_path("ant_rewired"), "ant_ppo", 11),
+    make_student_step("ant-second", PPO, "ant", "ant_again", 3),
+    make_student_step("ant-memory", PPO, "ant_again", "ant_memory", 3),
+    make_student_step("ant-rewired", PPO, "ant_memory", "ant_rewired", 7),
+    make_student_step("ant-missing", PPO, "ant_rewired", "ant_ppo", 11),
     # 7 to 17: students of a faster teacher, then of one that also gets up.
     ExperimentStep(
-        f"runs/{TD3}",
+        get_model_path(TD3),
         "an-control train-teacher ant --algorithm td3 --steps 1000000 --minutes 300"
         " --out runs/ant_td3",
     ),
-    make_student_step("ant-fast-first", TD3, get_model_path("ant_ppo"), "ant_fast_1", 1),
-    make_student_step("ant-fast-second", TD3, get_model_path("ant_fast_1"), "ant_fast_2", 2),
-    make_student_step("ant-fast-third", TD3, get_model_path("ant_fast_2"), "ant_fast_3", 3),
-    make_student_step("ant-fast-fourth", TD3, get_model_path("ant_fast_3"), "ant_fast_4", 4),
-    make_student_step("ant-fast-fifth", TD3, get_model_path("ant_fast_4"), "ant_fast_5", 5),
-    make_student_step("ant-fast-sixth", TD3, get_model_path("ant_fast_5"), "ant_fast_6", 6),
+    make_student_step("ant-fast-first", TD3, "ant_ppo", "ant_fast_1", 1),
+    make_student_step("ant-fast-second", TD3, "ant_fast_1", "ant_fast_2", 2),
+    make_student_step("ant-fast-third", TD3, "ant_fast_2", "ant_fast_3", 3),
+    make_student_step("ant-fast-fourth", TD3, "ant_fast_3", "ant_fast_4", 4),
+    make_student_step("ant-fast-fifth", TD3, "ant_fast_4", "ant_fast_5", 5),
+    make_student_step("ant-fast-sixth", TD3, "ant_fast_5", "ant_fast_6", 6),
     make_gets_up_step(TD3, UP),
-    make_student_step("ant-fast-eighth", UP, get_model_path("ant_fast_6"), "ant_fast_8", 10),
-    make_average_step(
-        get_model_path("ant_fast_6"), get_model_path("ant_fast_8"), "ant_mean.safetensors"
-    ),
+    make_student_step("ant-fast-eighth", UP, "ant_fast_6", "ant_fast_8", 10),
+    make_average_step("ant_fast_6", "ant_fast_8", "ant_mean.safetensors"),
     make_student_step("ant-fast-ninth", UP, "ant_mean.safetensors", "ant_fast_9", 11),
-    make_average_step(
-        get_model_path("ant_fast_8"), get_model_path("ant_fast_9"), "ant_fast.safetensors"
-    ),
+    make_average_step("ant_fast_8", "ant_fast_9", "ant_fast.safetensors"),
     # 18 to 26: students of a teacher that was trained on worn robots; the last is ant.
     ExperimentStep(
-        f"runs/{WORN_TD3}",
+        get_model_path(WORN_TD3),
         "an-control train-teacher ant --algorithm td3 --steps 1000000 --minutes 400 --seed 3"
         f" --disturb {WORN} --disturb-share 0.7 --out runs/ant_worn",
     ),
     make_student_step("ant-worn-first", WORN_TD3, "ant_fast.safetensors", "ant_worn_1", 14),
     make_gets_up_step(WORN_TD3, WORN_UP),
-    make_student_step("ant-worn-second", WORN_UP, get_model_path("ant_worn_1"), "ant_worn_15", 15),
-    make_student_step("ant-worn-second", WORN_UP, get_model_path("ant_worn_1"), "ant_worn_16", 16),
-    make_average_step(
-        get_model_path("ant_worn_15"), get_model_path("ant_worn_16"), "ant_worn_mean.safetensors"
-    ),
+    make_student_step("ant-worn-second", WORN_UP, "ant_worn_1", "ant_worn_15", 15),
+    make_student_step("ant-worn-second", WORN_UP, "ant_worn_1", "ant_worn_16", 16),
+    make_average_step("ant_worn_15", "ant_worn_16", "ant_worn_mean.safetensors"),
     make_student_step("ant-worn-third", WORN_UP, "ant_worn_mean.safetensors", "ant_worn_17", 17),
-    make_student_step("ant-worn-third", WORN_UP, get_model_path("ant_worn_17"), "ant_worn_18", 18),
-    make_average_step(
-        get_model_path("ant_worn_17"), get_model_path("ant_worn_18"), "ant.safetensors"
-    ),
+    make_student_step("ant-worn-third", WORN_UP, "ant_worn_17", "ant_worn_18", 18),
+    make_average_step("ant_worn_17", "ant_worn_18", "ant.safetensors"),
     ExperimentStep(
         "runs/ant_monitor",
         "an-control train-monitor runs/ant.safetensors --folder runs/ant_monitor"
@@ -127,9 +102,5 @@ STEPS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the steps of the experiment that are not done; return the exit status.
-
-    Args:
-        arguments: The words of the command line; None stands for the command line of this process.
-    """
+    """Run the steps of the experiment that are not done; return the exit status."""
     return run_steps(RUNS, STEPS, make_step_parser(__doc__).parse_args(arguments))

@@ -37,12 +37,7 @@ TRAIN = (
 
 
 def make_steps(seeds: Sequence[int], generations: int) -> list[ExperimentStep]:
-    """Return for each seed the steps that train a policy and evaluate its best model.
-
-    Args:
-        seeds: The seeds of the trainings.
-        generations: The number of generations of each training.
-    """
+    """Return for each seed the steps that train a policy and evaluate its best model."""
     steps = []
     for seed in seeds:
         run = f"{RUNS}/seed-{seed}"
@@ -57,15 +52,7 @@ def make_steps(seeds: Sequence[int], generations: int) -> list[ExperimentStep]:
 
 
 def read_learning_curve(folder: Path) -> np.ndarray:
-    """Read the validation curve of a run from its metrics.
-
-    Args:
-        folder: The run's folder.
-
-    Returns:
-        An array (3, V) for V validations: billion simulated steps, hours of wall-clock time, mean
-        return.
-    """
+    """Return a run's V validations (3, V): billion simulated steps, hours, mean return."""
     lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
     columns = [
         (line["steps"] / 1e9, line["wall_s"] / 3600.0, line["validation"])
@@ -76,12 +63,7 @@ def read_learning_curve(folder: Path) -> np.ndarray:
 
 
 def save_states(runs: Path, saved: Path) -> None:
-    """Copy the files with which a run continues, and its validations, to another folder.
-
-    Args:
-        runs: The folder of the runs.
-        saved: The folder that receives a folder of each run.
-    """
+    """Copy the files with which a run continues, and its validations, to another folder."""
     for metrics in runs.glob("seed-*/metrics.jsonl"):
         folder = saved / metrics.parent.name
         folder.mkdir(parents=True, exist_ok=True)
@@ -92,24 +74,14 @@ def save_states(runs: Path, saved: Path) -> None:
 
 
 def restore_states(runs: Path, saved: Path) -> None:
-    """Copy the saved state of each run that has no folder here, so that the run continues.
-
-    Args:
-        runs: The folder of the runs.
-        saved: The folder that `save_states` has written.
-    """
+    """Copy the saved state of each run that has no folder here, so that the run continues."""
     for state in saved.glob("seed-*"):
         if not (runs / state.name).exists():
             shutil.copytree(state, runs / state.name)
 
 
 def draw_curves(folders: Sequence[Path], picture: Path) -> None:
-    """Draw the validation returns of runs over steps and over hours, beside the paper's return.
-
-    Args:
-        folders: The folders of the runs.
-        picture: The PNG file to write.
-    """
+    """Draw the validation returns of runs over steps and over hours, beside the paper's return."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 3.5), layout="constrained")

@@ -66,12 +66,7 @@ class MistakenWiring:
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     def distort_readings(self, true_readings: np.ndarray, is_first_step: bool) -> np.ndarray:
-        """Return the unscaled numbers (N,) that arrive from the sensors, with all mistakes.
-
-        Args:
-            true_readings: The correct readings (N,), after scale and offset.
-            is_first_step: Whether this is the first step of an episode.
-        """
+        """Return the unscaled numbers (N,) that arrive from the sensors, with all mistakes."""
         raw = (true_readings - self.offset) / self.scale
         if is_first_step:
             self.past = []
@@ -162,19 +157,10 @@ class Robot:
         disturbance: DisturbanceSettings | None = None,
         repaired: Any = None,
     ) -> tuple[Recording, float]:
-        """Run the robot with mistakes in its wiring, and record what the doctor would see.
+        """Run the robot with mistakes; return what the doctor would see, and the mean return.
 
-        Args:
-            mistakes: The mistakes in the wiring.
-            seed: The seed of the episodes.
-            ticks: The number of steps to record, in as many episodes as are needed; None: one
-                episode.
-            disturbance: A disturbance of readings and robot; None for none.
-            repaired: The `CandidateWiring` that the doctor found, by which the policy's readings
-                and actions are converted; None for the robot's own wiring.
-
-        Returns:
-            The recording and the mean return of the episodes.
+        Without `ticks` one episode is recorded. By `repaired`, the wiring that the doctor found,
+        the policy's readings and actions are converted.
         """
         raws: list[np.ndarray] = []
         actions: list[np.ndarray] = []
@@ -226,16 +212,7 @@ class Robot:
     def _make_policy_readings_and_presence(
         self, raw: np.ndarray, repaired: Any
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Convert the numbers that the sensors send to the readings that the policy gets.
-
-        Args:
-            raw: The unscaled numbers (N,).
-            repaired: The `CandidateWiring` by which they are converted; None for the robot's own
-                wiring.
-
-        Returns:
-            The readings (N,), and whether each is present (N,).
-        """
+        """Convert the sensors' numbers (N,) to readings (N,), and whether each is present."""
         if repaired is None:
             values = raw * self.scale + self.offset
         else:
@@ -245,12 +222,7 @@ class Robot:
         return values, ~np.isnan(values)
 
     def _convert_action_to_own_wiring(self, action: np.ndarray, repaired: Any) -> np.ndarray:
-        """Return the action (A,) with which the robot's own wiring sends a repaired one's commands.
-
-        Args:
-            action: The policy's action (A,), which is meant for the repaired wiring.
-            repaired: The repaired `CandidateWiring`; None: the action is returned unchanged.
-        """
+        """Return the action (A,) with which the robot's wiring sends a repaired one's commands."""
         if repaired is None:
             return np.asarray(action)
         sent = np.empty_like(action)

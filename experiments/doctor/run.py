@@ -87,13 +87,7 @@ KINDS = (
 
 
 def draw_mistake(robot: Robot, clean: Recording, rng: np.random.Generator) -> Mistake:
-    """Draw a random mistake in the wiring of a robot.
-
-    Args:
-        robot: The robot, one of whose channels or motors gets the mistake.
-        clean: A recording without mistakes, which shows how large the readings are.
-        rng: The random generator.
-    """
+    """Draw a random mistake in the wiring of a robot."""
     spread = np.nanstd(clean.raw, axis=0) * np.abs(clean.scale)
     kind = str(rng.choice(KINDS))
     if kind.startswith("motor"):
@@ -119,12 +113,7 @@ def draw_mistake(robot: Robot, clean: Recording, rng: np.random.Generator) -> Mi
 
 
 def make_expected_wiring(recording: Recording, mistakes: Sequence[Mistake]) -> CandidateWiring:
-    """Return the wiring that the doctor should find: the one that undoes the given mistakes.
-
-    Args:
-        recording: A recording of a robot whose wiring has the mistakes.
-        mistakes: The mistakes.
-    """
+    """Return the wiring that the doctor should find: the one that undoes the given mistakes."""
     candidate = CandidateWiring.from_recording(recording)
     for one in mistakes:
         of = recording.actuators if one.kind.startswith("motor") else recording.ids
@@ -158,11 +147,6 @@ def is_diagnosed_wiring_right(
 
     Scales may differ by 10 %, offsets by half a standard deviation of the readings, and motor gains
     by 40 %.
-
-    Args:
-        diagnosed: The wiring that the doctor found.
-        expected: The right wiring.
-        recording: A recording, which shows how large the readings are.
     """
     for name in ("slots", "delay", "unusable", "motors"):
         if (getattr(diagnosed, name) != getattr(expected, name)).any():
@@ -230,16 +214,8 @@ def run_trial(
 ) -> dict[str, Any]:
     """Run a robot with mistakes in its wiring, and return what the doctor finds.
 
-    Args:
-        robot: The robot.
-        mistakes: The mistakes.
-        seed: The seed of the episodes.
-        returns: Whether to measure also the robot's returns (sums of rewards) with the mistakes,
-            with the repaired wiring and without mistakes; and after how many seconds the mistakes
-            are found.
-
-    Returns:
-        A row of results: outcome, findings, processor time and the other measured values by name.
+    With `returns` the sums of rewards with the mistakes, with the repaired wiring and without
+    mistakes are measured, too, and after how many seconds the mistakes are found.
     """
     whole = SECONDS[-1]
     recording, _ = robot.record_run_and_mean_return(
@@ -267,11 +243,7 @@ def run_trial(
 
 
 def iterate_named_trials(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
-    """Yield the name of each trial, and a function that runs it and returns its row of results.
-
-    Args:
-        options: The options of the command line, which select the trials.
-    """
+    """Yield the name of each trial, and a function that runs it and returns its row of results."""
     robots: dict[str, Robot] = {}
 
     def get_robot(name: str) -> Robot:
@@ -318,17 +290,7 @@ def iterate_named_trials(options: argparse.Namespace) -> Iterator[tuple[str, Any
 
 
 def run_healthy_trial(robot: Robot, disturbance: str, seed: int, seconds: float) -> dict[str, Any]:
-    """Run a robot whose wiring is right, and return the mistakes that the doctor reports.
-
-    Args:
-        robot: The robot.
-        disturbance: A disturbance such as "delay=1", or "none".
-        seed: The seed of the episodes.
-        seconds: The length of the recording.
-
-    Returns:
-        A row of results by name: the outcome "nothing" or "false", the ticks and the findings.
-    """
+    """Run a robot whose wiring is right, and return the mistakes that the doctor reports."""
     settings = EvaluationProtocol.parse(
         f"none,{disturbance}" if disturbance != "none" else disturbance
     ).disturbance
@@ -340,16 +302,7 @@ def run_healthy_trial(robot: Robot, disturbance: str, seed: int, seconds: float)
 
 
 def run_random_trial(robot: Robot, trial_number: int, mistake_count: int) -> dict[str, Any]:
-    """Run a robot with random mistakes in its wiring, and return what the doctor finds.
-
-    Args:
-        robot: The robot.
-        trial_number: The number of the trial, from which the seeds are derived.
-        mistake_count: How many mistakes are made at once.
-
-    Returns:
-        A row of results as from `run_trial`, with descriptions of the mistakes.
-    """
+    """Run a robot with random mistakes in its wiring, and return what the doctor finds."""
     rng = np.random.default_rng([trial_number, mistake_count])
     clean = getattr(robot, "clean", None)
     if clean is None:
@@ -368,11 +321,7 @@ def run_random_trial(robot: Robot, trial_number: int, mistake_count: int) -> dic
 
 
 def make_table(results: Mapping[str, dict[str, Any]]) -> str:
-    """Return a Markdown table that counts the outcomes of each kind of trial.
-
-    Args:
-        results: Rows of results by the names of their trials.
-    """
+    """Return a Markdown table that counts the outcomes of each kind of trial."""
     counts: dict[str, Counter[str]] = {}
     for name, row in results.items():
         counts.setdefault(name.rsplit("/", 1)[0], Counter())[row["outcome"]] += 1
@@ -384,11 +333,7 @@ def make_table(results: Mapping[str, dict[str, Any]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the trials that the results file lacks, print a table of outcomes, and return 0.
-
-    Args:
-        arguments: The command line; None: that of this process.
-    """
+    """Run the trials that the results file lacks, print a table of outcomes, and return 0."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("studies", nargs="+", choices=("table", "random", "robots"))
     parser.add_argument("--first-seed", type=int, default=0, help="of each row and robot")

@@ -86,11 +86,6 @@ class ControlLoop:
         """Make one tick of the controller and one step of the robot.
 
         A new episode is started first if the last one is over.
-
-        Args:
-            seed: Seed of the episodes.
-            watched: Whether the doctor watches this tick.
-            wait: Called before the controller acts; waits until the tick is due.
         """
         controller, robot, doctor = self.controller, self.robot, self.doctor
         if not self._episodes or robot.over:
@@ -159,11 +154,7 @@ class AnsweringExaminer:
 
 
 def measure_and_print_tick_times(seconds: float) -> None:
-    """Print how long the Ant's ticks take without a doctor, and with one that watches or examines.
-
-    Args:
-        seconds: How long to measure, in real time.
-    """
+    """Print how long the Ant's ticks take without a doctor, and with one."""
     loop = ControlLoop("ant")
     doctor, modes = loop.doctor, ("off", "watching", "examining")
     times: dict[str, list[tuple[float, float, float]]] = {mode: [] for mode in modes}
@@ -203,12 +194,7 @@ def _wait_until(due_s: float) -> None:
 
 
 def print_findings_on_healthy_robots(seconds: float, seeds: int) -> None:
-    """Run robots whose wiring is right, and print what the doctor announces.
-
-    Args:
-        seconds: Simulated seconds of each run.
-        seeds: Number of runs of each robot, each with its own seed.
-    """
+    """Run robots whose wiring is right, and print what the doctor announces."""
     total = 0
     for name in ROBOTS:
         for other in OTHERS if name == "ant" else OTHERS[:1]:

@@ -65,9 +65,7 @@ class SourceTree:
     def hash_code(self, code_path: str) -> str:
         """Return a hash of the code in a file or folder, or "" if it does not exist.
 
-        Args:
-            code_path: The path of the file or folder. If the words "imports of " stand before it,
-                only the import statements of its modules are hashed.
+        With the words "imports of " before the path only the import statements are hashed.
         """
         path = code_path.removeprefix("imports of ")
         names = sorted(one for one in self._files if one == path or one.startswith(f"{path}/"))
@@ -100,11 +98,7 @@ def hash_inputs(figure: PageFigure, tree: SourceTree) -> dict[str, str]:
 
 
 def _strip_comments_and_docstrings(source: bytes) -> bytes:
-    """Return the source text of a module without comments, docstrings and blank lines.
-
-    Args:
-        source: The source text of the module.
-    """
+    """Return the source text of a module without comments, docstrings and blank lines."""
     lines = source.decode().splitlines()
     for token in tokenize.tokenize(io.BytesIO(source).readline) if b"#" in source else ():
         if token.type == tokenize.COMMENT:
@@ -118,11 +112,7 @@ def _strip_comments_and_docstrings(source: bytes) -> bytes:
 
 
 def _extract_imports(source: bytes) -> bytes:
-    """Return the import statements of a module, sorted, as text.
-
-    Args:
-        source: The source text of the module.
-    """
+    """Return the import statements of a module, sorted, as text."""
     nodes = (
         one for one in ast.walk(ast.parse(source)) if isinstance(one, ast.Import | ast.ImportFrom)
     )

@@ -80,14 +80,7 @@ class PageFigure:
 
 
 def format_evaluation_command(model: str, options: str, episodes: int, protocols: str) -> str:
-    """Return the command line that evaluates a shipped model with seed 1.
-
-    Args:
-        model: The name of the model.
-        options: Further options of `an-control evaluate`.
-        episodes: The number of episodes under each protocol (disturbance).
-        protocols: The protocols, with spaces between them.
-    """
+    """Return the command line that evaluates a shipped model with seed 1."""
     words = f"--episodes {episodes} --seed 1 --table {protocols}"
     return " ".join(f"an-control evaluate models/{model}.safetensors {options} {words}".split())
 
@@ -103,15 +96,7 @@ def make_card_table_entry(
 ) -> PageFigure:
     """Return the registry's entry for the table of results on a model's card.
 
-    Args:
-        model: The name of the model.
-        code: The files and folders of code on which the table depends.
-        episodes: The number of episodes under each protocol.
-        protocols: The disturbances of the evaluation.
-        options: Further options of `an-control evaluate`.
-        column: The index of the column with the returns.
-        unmonitored_protocols: The disturbances under which the policy is also evaluated without its
-            monitor. These returns stand in the column after `column`. "" for none.
+    The returns without monitor, under `unmonitored_protocols`, stand in the column after `column`.
     """
     commands = [
         FigureCommand(format_evaluation_command(model, options, episodes, protocols), column)
@@ -147,15 +132,7 @@ def make_table_entry(table: PageTable) -> PageFigure:
 def make_picture_entry(
     page: str, path: str, command: str, code: Sequence[str], *models: str
 ) -> PageFigure:
-    """Return the registry's entry for a picture on a page.
-
-    Args:
-        page: The path of the page.
-        path: The path of the picture, from the page's folder.
-        command: The command line that draws the picture.
-        code: The files and folders of code on which it depends.
-        *models: The names of the models on which it depends.
-    """
+    """Return the registry's entry for a picture on a page."""
     return PageFigure(page, path, (FigureCommand(command),), tuple(code), "1", "0", tuple(models))
 
 
@@ -394,9 +371,6 @@ def find_page_tables(text: str) -> dict[str, list[str]]:
     """Return the lines of each table of a page.
 
     The key of a table is the title in the marks around it, or else the heading above it.
-
-    Raises:
-        ValueError: Two tables with numbers stand under one heading.
     """
     found: dict[str, list[str]] = {}
     place, fenced, lines = "", False, text.splitlines()

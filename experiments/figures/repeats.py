@@ -68,15 +68,7 @@ def list_evaluation_commands(figure: PageFigure) -> list[str]:
 
 
 def evaluate_first_episodes_of_figure(figure: PageFigure, root: Path = ROOT) -> dict[str, Returns]:
-    """Repeat the first episodes of a figure's evaluations; return the returns by command line.
-
-    Args:
-        figure: The figure.
-        root: The root of the source tree whose code and models are used.
-
-    Raises:
-        subprocess.CalledProcessError: An evaluation failed.
-    """
+    """Repeat the first episodes of a figure's evaluations; return the returns by command line."""
     return {
         command: evaluate_first_episodes(command, root)
         for command in list_evaluation_commands(figure)
@@ -85,15 +77,7 @@ def evaluate_first_episodes_of_figure(figure: PageFigure, root: Path = ROOT) -> 
 
 @functools.cache
 def evaluate_first_episodes(command: str, root: Path = ROOT) -> Returns:
-    """Run only the first episodes of an evaluation, and return their returns by disturbance.
-
-    Args:
-        command: The command line of the whole evaluation.
-        root: The root of the source tree whose code and models are used.
-
-    Raises:
-        subprocess.CalledProcessError: The evaluation failed.
-    """
+    """Run only the first episodes of an evaluation, and return their returns by disturbance."""
     words = shlex.split(command)
     words[words.index("--episodes") + 1] = str(EPISODES)
     with tempfile.TemporaryDirectory() as folder:
@@ -108,11 +92,7 @@ def evaluate_first_episodes(command: str, root: Path = ROOT) -> Returns:
 
 @contextmanager
 def check_out_commit(commit: str) -> Iterator[Path]:
-    """Check out a commit into a temporary folder, which is yielded and removed afterwards.
-
-    Raises:
-        subprocess.CalledProcessError: The repository does not have the commit.
-    """
+    """Check out a commit into a temporary folder, which is yielded and removed afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "tree"
         git = ["git", "-C", str(ROOT), "worktree"]
@@ -128,15 +108,7 @@ def check_out_commit(commit: str) -> Iterator[Path]:
 
 
 def list_changed_returns(old: Mapping[str, Returns], new: Mapping[str, Returns]) -> list[str]:
-    """Compare the returns of a figure's first episodes with those of the present code.
-
-    Args:
-        old: The returns when the figure was made, by command line and disturbance.
-        new: The returns with the present code, also by command line and disturbance.
-
-    Returns:
-        A line of text for each disturbance under which the returns differ.
-    """
+    """Compare the returns of a figure's first episodes with those of the present code."""
     return [
         f"{protocol}: {old.get(command, {}).get(protocol, 'not known')} is now {returns}"
         for command, rows in new.items()

@@ -39,7 +39,6 @@ from experiments.figures.repeats import (
     list_changed_returns,
     list_evaluation_commands,
 )
-from experiments.steps import ExitStatus
 
 MADE = Path(__file__).with_name("made.json")
 """File that records for each figure when and at which commit it was made, and the hashes of its
@@ -54,12 +53,7 @@ def read_figure_records() -> dict[str, Any]:
 
 
 def find_changed_inputs(inputs: Mapping[str, str], record: Mapping[str, Any] | None) -> list[str]:
-    """Return the names of the inputs that have changed since the figure was made.
-
-    Args:
-        inputs: The current hashes of the figure's inputs, by name.
-        record: The record of how the figure was made; None if there is none.
-    """
+    """Return the names of the inputs that have changed since the figure was made."""
     if not record:
         return ["no record"]
     then = record["inputs"]
@@ -69,13 +63,7 @@ def find_changed_inputs(inputs: Mapping[str, str], record: Mapping[str, Any] | N
 def describe_figure(
     figure: PageFigure, changed: Sequence[str], record: Mapping[str, Any] | None
 ) -> str:
-    """Return the lines about a figure that are printed in the list of figures.
-
-    Args:
-        figure: The figure.
-        changed: The names of the inputs that have changed.
-        record: The record of how the figure was made; None if there is none.
-    """
+    """Return the lines about a figure that are printed in the list of figures."""
     how = "" if figure.is_written_by_commands else ", by hand"
     when = f"made {record['date']} at {record['commit']}" if record else "no record"
     if record and "repeated" in record:
@@ -130,13 +118,8 @@ def fill_table_rows(rows: Sequence[str], column: int, results: Mapping[str, Any]
     return filled
 
 
-def run_figure_command(command: FigureCommand, results_file: Path) -> ExitStatus:
-    """Run a command of a figure and return the exit status.
-
-    Args:
-        command: The command.
-        results_file: The JSON file to which the command writes its results if it is an evaluation.
-    """
+def run_figure_command(command: FigureCommand, results_file: Path) -> int:
+    """Run a command of a figure and return the exit status."""
     program, *rest = shlex.split(command.command)
     programs = {
         "an-control": [sys.executable, "-m", "an_control"],
@@ -155,7 +138,7 @@ def read_evaluation_results(results: Path) -> dict[str, Any]:
     return {str(EvaluationProtocol.parse(row["protocol"])): row for row in rows}
 
 
-def make_figure(figure: PageFigure) -> ExitStatus:
+def make_figure(figure: PageFigure) -> int:
     """Run the commands of a figure, write its table, and return the exit status."""
     for one in figure.commands:
         print(one.command, flush=True)
@@ -177,12 +160,6 @@ def record_figures_as_made(figures: Sequence[PageFigure], commit: str, *, at_com
 
     If the inputs in the work tree are those of the commit, the first episodes are run now and their
     returns are recorded, too.
-
-    Args:
-        figures: The figures.
-        commit: The commit at which they were made.
-        at_commit: Whether to hash the inputs as they are in the commit; otherwise as in the work
-            tree.
     """
     current = SourceTree.from_work_tree()
     tree = SourceTree.from_commit(commit) if at_commit else current
@@ -226,17 +203,7 @@ def repeat_stale_figures_and_count_remaining(figures: Sequence[PageFigure]) -> i
 def _repeat_and_list_problems(
     figure: PageFigure, record: Mapping[str, Any], inputs: Mapping[str, str]
 ) -> tuple[dict[str, Returns], list[str]]:
-    """Repeat a figure's first episodes, and compare their returns with those of its commit.
-
-    Args:
-        figure: The figure.
-        record: The record of how it was made.
-        inputs: The current hashes of its inputs, by name.
-
-    Returns:
-        The returns by command line and disturbance, and the reasons why the figure remains stale;
-        no reasons if it does not.
-    """
+    """Repeat a figure's first episodes, and compare their returns with those of its commit."""
     if not list_evaluation_commands(figure):
         return {}, ["it does not consist of evaluations; make it again"]
     if not record or record["inputs"].get("command") != inputs["command"]:
@@ -255,11 +222,7 @@ def _repeat_and_list_problems(
 
 
 def write_figure_records(made: Mapping[str, Any]) -> None:
-    """Write the file of records, without figures that are no longer in the registry.
-
-    Args:
-        made: The records of how figures were made, by name.
-    """
+    """Write the file of records, without figures that are no longer in the registry."""
     known = {one.name for one in FIGURES}
     kept = {name: made[name] for name in sorted(made) if name in known}
     write_file(MADE, json.dumps(kept, indent=1) + "\n")
@@ -297,7 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(options.stale and stale > 0)
 
 
-def _make_and_record_figures(figures: Sequence[PageFigure]) -> ExitStatus:
+def _make_and_record_figures(figures: Sequence[PageFigure]) -> int:
     """Make and record figures until one fails, and return the exit status."""
     for figure in figures:
         if status := make_figure(figure):

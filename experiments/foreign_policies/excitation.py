@@ -43,17 +43,8 @@ def measure_excitation(
     """Let a policy find a random order of an Ant's channels by its excitation, and play an episode.
 
     An excitation is some small motions, from whose effects the policy finds which reading belongs
-    to which channel. This is repeated for each seed, which decides the order and the episode.
-
-    Args:
-        path: An ONNX policy with a monitor, whose settings name an excitation.
-        seeds: The seeds.
-        steps: The maximum number of steps of the episode.
-        on_ground: Whether the motions are played on the ground before the episode; otherwise the
-            episode begins with them.
-
-    Raises:
-        ValueError: The policy has no excitation.
+    to which channel. They are played on the ground before the episode; unless `on_ground`, the
+    episode begins with them. Each seed decides an order and an episode.
     """
     env = open_environment(ANT)
     policy, alone = load_policy(path), load_policy(path, "off")
@@ -133,13 +124,7 @@ def summarise_excitation(measured: Sequence[ExcitedEpisode]) -> dict[str, Any]:
 def _list_wrong_channels(
     policy: ExcitingPolicy, order: np.ndarray, channels: Sequence[str]
 ) -> list[str]:
-    """Return the channels for which a policy reads an input slot with another channel's signal.
-
-    Args:
-        policy: The policy.
-        order: Index (N,) in the observation of the reading that arrives in each input slot.
-        channels: The channels of the observation, in its order.
-    """
+    """Return the channels for which a policy reads an input slot with another channel's signal."""
     slots = policy.policy.monitor.slot_by_channel
     return [name for k, name in enumerate(policy.nominal_ids) if channels[order[slots[k]]] != name]
 
@@ -151,15 +136,7 @@ def _finish_episode_and_sum_rewards(
     order: np.ndarray,
     steps: int,
 ) -> float:
-    """Play a running episode to its end, and return the sum of the rewards from now on.
-
-    Args:
-        policy: The policy.
-        env: The environment.
-        readings: (N,) the newest readings.
-        order: Index (N,) in the observation of the reading that arrives in each input slot.
-        steps: The largest number of steps.
-    """
+    """Play a running episode to its end, and return the sum of the rewards from now on."""
     total = 0.0
     for _ in range(steps):
         action = policy.step_array(np.asarray(readings, np.float32)[order], policy.nominal_ids)

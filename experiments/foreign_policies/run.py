@@ -55,11 +55,7 @@ SECOND_EPISODES, SECOND_TICKS, SECOND_MISSING = 70, 300, Range(0.02, 0.3)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure a policy's returns with missing or unknown channels; return the exit status.
-
-    Args:
-        arguments: The command line.
-    """
+    """Measure a policy's returns with missing or unknown channels; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m experiments foreign_policies")
     parser.add_argument("--folder", type=Path, help="the learned networks")
     parser.add_argument("--policy", type=Path, required=True, help="ONNX file with a monitor")
@@ -118,15 +114,7 @@ def main(arguments: Sequence[str]) -> int:
 def _play_episodes_and_list_returns(
     model: Model, env: gymnasium.Env[Any, Any], protocol: str, episodes: int, seed: int
 ) -> list[float]:
-    """Play episodes of a policy and return the sum of rewards of each.
-
-    Args:
-        model: The policy.
-        env: The environment.
-        protocol: The disturbance, such as "missing=0.1".
-        episodes: The number of episodes.
-        seed: The seed of the episodes.
-    """
+    """Play episodes of a policy and return the sum of rewards of each."""
     channels = model.task.channels
     asked = EvaluationProtocol.parse(protocol)
     played = play_episodes(make_policy(model), env, channels, episodes, seed, asked)
@@ -151,15 +139,6 @@ def _train_or_read_models(
 
     The second training continues the first with further episodes. Recorded episodes and trained
     networks that exist in the folder are read from there.
-
-    Args:
-        policy: The policy, with a monitor that was trained for another policy.
-        env: The environment.
-        folder: The folder of the recorded episodes and trained networks.
-        updates: Number of updates of each training.
-
-    Returns:
-        The models by name: "learned once" and "learned twice".
     """
     first = _read_or_record_episodes(
         folder / "recorded_1.npz", lambda: _record_first_training_episodes(policy, env)
@@ -206,12 +185,7 @@ def _record_second_training_episodes(
 def _read_or_record_episodes(
     path: Path, record: Callable[[], list[EpisodeTrace]]
 ) -> list[EpisodeTrace]:
-    """Return the episodes in a file; if there is no file, record the episodes and write it.
-
-    Args:
-        path: The file (.npz).
-        record: The function that records the episodes and returns them.
-    """
+    """Return the episodes in a file; if there is no file, record the episodes and write it."""
     if not path.exists():
         traces = record()
         arrays = {f"readings_{i}": one.readings for i, one in enumerate(traces)}
@@ -229,13 +203,7 @@ def _train_or_read_imputation_network(
 ) -> Model:
     """Return a model whose network for missing channels has been trained on these episodes.
 
-    Args:
-        path: The file of the trained network; if it exists, it is read and nothing is trained.
-        model: The model. If `path` is that of the second training, training starts from the model's
-            network, else from a new network.
-        traces: The episodes.
-        updates: Number of updates.
-        rate: Learning rate at the start.
+    If `path` is that of the second training, training starts from the model's network.
     """
     assert model.forward is not None
     if not path.exists():

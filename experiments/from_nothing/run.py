@@ -14,10 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import shlex
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +25,7 @@ import numpy as np
 
 from an_control.learning.evaluation.comparison import write_markdown_tables
 from an_control_sim.gym.environments import find_environment_id, make_environment
+from experiments.learned_runs import make_markdown_table, run_an_control
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE, TITLE = ROOT / "experiments/from_nothing/report.md", "from nothing"
@@ -87,23 +85,11 @@ class SearchedTask:
     options: str = ""
 
     def make_result_path(self, folder: Path, kind: str, seed: int) -> Path:
-        """Return the path of the file with the result of one run.
-
-        Args:
-            folder: The folder of all runs.
-            kind: The name of the kind of policy and search, a key of `KINDS`.
-            seed: The seed.
-        """
+        """Return the path of the file with the result of one run."""
         return folder / self.name / f"{kind}-{seed}.json"
 
     def make_train_arguments(self, folder: Path, kind: str, seed: int) -> list[str]:
-        """Return the arguments of `an-control train` for one run.
-
-        Args:
-            folder: The folder of all runs.
-            kind: The name of the kind of policy and search, a key of `KINDS`.
-            seed: The seed.
-        """
+        """Return the arguments of `an-control train` for one run."""
         result = self.make_result_path(folder, kind, seed)
         words = [self.name, *shlex.split(f"{KINDS[kind].options} {self.options}")]
         words += ["--minutes", f"{self.minutes:g}"]
@@ -113,32 +99,15 @@ class SearchedTask:
         return [*words, "--out", str(result.with_suffix("")), "--json", str(result)]
 
     def run_training(self, folder: Path, kind: str, seed: int) -> None:
-        """Run one training.
-
-        Args:
-            folder: The folder of all runs.
-            kind: The name of the kind of policy and search, a key of `KINDS`.
-            seed: The seed.
-
-        Raises:
-            CalledProcessError: The command failed, for example because the folder contains a run
-                with other settings.
-        """
+        """Run one training."""
         result = self.make_result_path(folder, kind, seed)
         print(f"{self.name}, {KINDS[kind].label}, seed {seed}", flush=True)
         result.parent.mkdir(parents=True, exist_ok=True)
-        program = Path(sys.executable).parent / "an-control"
-        command = [str(program), "train", *self.make_train_arguments(folder, kind, seed)]
-        subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        run_an_control("train", *self.make_train_arguments(folder, kind, seed))
         result.write_text(json.dumps({"workers": self.workers, **json.loads(result.read_text())}))
 
     def read_results(self, folder: Path, kind: str) -> list[dict[str, Any]]:
-        """Return the results of all finished runs of a kind of policy and search.
-
-        Args:
-            folder: The folder of all runs.
-            kind: The name of the kind, a key of `KINDS`.
-        """
+        """Return the results of all finished runs of a kind of policy and search."""
         found = sorted((folder / self.name).glob(f"{kind}-*.json"))
         return [json.loads(path.read_text()) for path in found]
 
@@ -146,10 +115,6 @@ class SearchedTask:
         """Return the validation curve of each run of a kind of policy and search.
 
         A curve is an array (3, V) for V validations; `read_validation_curve` describes its rows.
-
-        Args:
-            folder: The folder of all runs.
-            kind: The name of the kind, a key of `KINDS`.
         """
         found = sorted((folder / self.name).glob(f"{kind}-*/metrics.jsonl"))
         curves = [
@@ -197,10 +162,6 @@ def read_validation_curve(lines: Sequence[str], workers: int = 1) -> np.ndarray:
     """Return the curve of a run's V validations in training.
 
     It is an array (3, V): minutes of one processor core, million steps, and mean return.
-
-    Args:
-        lines: The lines of the run's metrics.jsonl.
-        workers: The number of processes of the run, by which its duration is multiplied.
     """
     figures = [json.loads(line) for line in lines]
     columns = [
@@ -238,21 +199,12 @@ def format_success_share(results: list[dict[str, Any]]) -> str:
 
 
 def make_row(task: SearchedTask, kind: str, folder: Path, random_return: float) -> list[str]:
-    """Return the table's row for an environment and a kind; [] if no run is finished.
-
-    Args:
-        task: The environment.
-        kind: The name of the kind of policy and search, a key of `KINDS`.
-        folder: The folder of all runs.
-        random_return: The mean return of random actions.
-    """
+    """Return the table's row for an environment and a kind; [] if no run is finished."""
     results = task.read_results(folder, kind)
     if not results:
         return []
-    returns, ordered = (
-        get_final_returns(results),
-        get_final_returns(task.read_results(folder, "mlp")),
-    )
+    returns = get_final_returns(results)
+    ordered = get_final_returns(task.read_results(folder, "mlp"))
     error = returns.std(ddof=1) / math.sqrt(len(returns)) if len(returns) > 1 else math.nan
     share = (
         (returns.mean() - random_return) / (ordered.mean() - random_return)
@@ -274,25 +226,17 @@ def make_row(task: SearchedTask, kind: str, folder: Path, random_return: float) 
 
 
 def make_table(folder: Path, page: str = "") -> str:
-    """Return the table of all environments in Markdown.
-
-    Args:
-        folder: The folder of all runs.
-        page: The text of the page with the old table. Where no run has a result, the row of the old
-            table is used.
-    """
+    """Return the Markdown table of all environments; rows without results are those of the page."""
     head = ["environment", "policy", "minutes of one core", "million steps"]
     head += ["return of each seed", "mean", "score", "successes"]
-    lines = [head, ["---"] * len(head)]
+    rows = []
     for task in TASKS:
         done = any(task.read_results(folder, kind) for kind in task.kinds)
         random_return = measure_random_return(task.name) if done else math.nan
         for kind in task.kinds:
-            lines += [
-                make_row(task, kind, folder, random_return)
-                or _find_table_row(page, task.name, KINDS[kind].label)
-            ]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines if line)
+            row = make_row(task, kind, folder, random_return)
+            rows.append(row or _find_table_row(page, task.name, KINDS[kind].label))
+    return make_markdown_table(head, [row for row in rows if row])
 
 
 def _find_table_row(page: str, *begin: str) -> list[str]:
@@ -302,12 +246,7 @@ def _find_table_row(page: str, *begin: str) -> list[str]:
 
 
 def draw_pictures_of_returns(folder: Path, out: Path) -> None:
-    """Draw pictures of the validation returns over minutes and over steps, as means and ranges.
-
-    Args:
-        folder: The folder of all runs.
-        out: The folder for the pictures.
-    """
+    """Draw pictures of the validation returns over minutes and over steps, as means and ranges."""
     from matplotlib.figure import Figure
 
     shown = defaultdict(list)
@@ -326,14 +265,7 @@ def draw_pictures_of_returns(folder: Path, out: Path) -> None:
 def _draw_returns_of_task(
     task: SearchedTask, folder: Path, time_axes: Any, steps_axes: Any
 ) -> None:
-    """Draw one environment's row of the picture: returns over minutes, and over steps.
-
-    Args:
-        task: The environment.
-        folder: The folder of all runs.
-        time_axes: The axes for returns over minutes.
-        steps_axes: The axes for returns over steps.
-    """
+    """Draw one environment's row of the picture: returns over minutes, and over steps."""
     for kind in task.kinds:
         curves = task.read_validation_curves(folder, kind)
         for axes, column in ((time_axes, 0), (steps_axes, 1)):
@@ -351,11 +283,6 @@ def _draw_mean_and_range(
     """Draw the mean and the range over runs of the best validation so far.
 
     A dot marks the end of the longest run. Shorter runs are continued with their final value.
-
-    Args:
-        axes: The axes.
-        curves: For each run a pair of arrays: minutes or steps (x axis), and validation returns.
-        label: The label of the curve in the legend.
     """
     if not curves:
         return

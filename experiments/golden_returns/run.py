@@ -62,15 +62,7 @@ def format_versions(python: str) -> str:
 
 
 def run_simulation_and_get_returns(python: str, run: str) -> list[float]:
-    """Run a simulation in lockstep over ROS 2 and return the returns of its episodes.
-
-    Args:
-        python: The Python interpreter.
-        run: The name of the run, in `RUNS`.
-
-    Raises:
-        RuntimeError: The run failed; the message ends with the final lines of the run's output.
-    """
+    """Run a simulation in lockstep over ROS 2 and return the returns of its episodes."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run.json")
         command = [python, "-m", "an_control", "sim", *RUNS[run], "--json", str(path)]
@@ -101,11 +93,6 @@ def find_expected_returns(
     """Return the recorded returns of a run with these versions.
 
     If none are recorded, the returns with the reference versions are returned.
-
-    Args:
-        results: The returns by run and by versions such as "3.11 Kilted".
-        run: The name of the run.
-        versions: The versions of CPython and ROS 2, such as "3.11 Kilted".
     """
     return results[run].get(versions) or results[run][REFERENCE]
 

@@ -122,16 +122,7 @@ def keep_processors_busy(count: int) -> Iterator[None]:
 
 
 def measure_library_tick_times(kind: ReadingSource, count: int, pause_s: float) -> np.ndarray:
-    """Measure the time of each tick of a policy that is called directly, without ROS.
-
-    Args:
-        kind: The function that generates the readings, a value of `KINDS`.
-        count: The number of ticks.
-        pause_s: Seconds of sleep before each tick.
-
-    Returns:
-        Wall-clock and processor time of each tick in seconds (count, 2).
-    """
+    """Return wall-clock and processor times (count, 2) in s of ticks of a policy without ROS."""
     policy, ranges, times_s = load_policy(MODEL), TrainedRanges(), np.empty((count, 2))
     readings = kind(ranges, np.random.default_rng(0))
     for number in range(-SETTLE_TICKS, count):
@@ -147,13 +138,7 @@ def measure_library_tick_times(kind: ReadingSource, count: int, pause_s: float) 
 
 
 def make_wiring(ranges: TrainedRanges, rate_hz: float, actuators: list[str]) -> str:
-    """Return the text of a wiring with all channels in one array, and all actuators in another.
-
-    Args:
-        ranges: The channels.
-        rate_hz: The control rate.
-        actuators: The names of the actuators.
-    """
+    """Return the text of a wiring with all channels in one array, and all actuators in another."""
     channels = "".join(
         f"  {name}: {{source: all, field: 'data[{place}]'}}\n"
         for place, name in enumerate(ranges.ids)
@@ -175,15 +160,7 @@ channels:
 
 
 def run_timed_node(times_file: Path, ros_arguments: list[str]) -> int:
-    """Run the policy node in this process and write the times of each tick to a file.
-
-    Args:
-        times_file: The file (.npy) to write.
-        ros_arguments: ROS arguments of the node.
-
-    Returns:
-        The exit status of the node.
-    """
+    """Run the policy node in this process and write the times of each tick to a file."""
     from an_control.ros import node
     from an_control.ros.control_loop import Loop
 
@@ -204,15 +181,7 @@ def run_timed_node(times_file: Path, ros_arguments: list[str]) -> int:
 
 
 def measure_node_tick_times(kind: ReadingSource, count: int) -> np.ndarray:
-    """Measure how long each whole tick of the policy node takes.
-
-    Args:
-        kind: The function that generates the readings, a value of `KINDS`.
-        count: The number of ticks.
-
-    Returns:
-        Wall-clock and processor time of each tick in seconds (count, 2).
-    """
+    """Return wall-clock and processor times (count, 2) in s of whole ticks of the policy node."""
     import rclpy
     from std_msgs.msg import Float64MultiArray
 
@@ -254,11 +223,7 @@ def measure_node_tick_times(kind: ReadingSource, count: int) -> np.ndarray:
 
 
 def compute_tick_quantiles(times_s: np.ndarray) -> dict[str, float]:
-    """Return quantiles of the wall-clock and the processor time of a tick, in ms.
-
-    Args:
-        times_s: Wall-clock and processor time of each tick in seconds (count, 2).
-    """
+    """Return quantiles of the wall-clock and the processor time of a tick, in ms."""
     return {
         f"{name}_{measured}_ms": 1e3 * float(np.quantile(column, share))
         for measured, column in zip(("clock", "cpu"), times_s.T, strict=True)
@@ -286,16 +251,10 @@ def measure_tick_times_of_all_combinations(options: argparse.Namespace) -> list[
                 with keep_processors_busy(loops):
                     times_s = times_of(KINDS[name], count)
                 what = {"called": called, "loops": loops, "readings": name, "ticks": len(times_s)}
-                rows.append(
-                    {**what, **compute_tick_quantiles(times_s), **make_note_column(options)}
-                )
+                note = {"note": options.note} if options.note else {}
+                rows.append({**what, **compute_tick_quantiles(times_s), **note})
                 print(json.dumps(rows[-1]), flush=True)
     return rows
-
-
-def make_note_column(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the column "note" of a row, with the text of the option --note; {} without it."""
-    return {"note": options.note} if options.note else {}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

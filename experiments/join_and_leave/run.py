@@ -60,15 +60,7 @@ while True:
 def stress_and_get_node_count_and_hung_stacks(
     minutes: float, processes_per_domain: int
 ) -> tuple[int, list[str]]:
-    """Start and end ROS nodes in several processes again and again.
-
-    Args:
-        minutes: How long nodes are started and ended.
-        processes_per_domain: The number of processes in each ROS domain.
-
-    Returns:
-        The number of nodes that were started, and the Python stacks of the processes that hung.
-    """
+    """Start and end ROS nodes in several processes again and again."""
     environment = {**os.environ, "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
     processes = [
         subprocess.Popen(

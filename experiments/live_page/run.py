@@ -61,10 +61,6 @@ def take_pictures(folder: Path, robots: list[str]) -> None:
     """Take a screenshot of each robot's live page; of the Ant also a dark one and an animation.
 
     The Ant runs in real time, all other robots run in lockstep.
-
-    Args:
-        folder: The folder for the pictures.
-        robots: The names of robots in `ROBOTS`; all if empty.
     """
     from view.browser import browsing
 
@@ -96,12 +92,7 @@ def _take_ant_pictures(page: Any, folder: Path) -> None:
 
 
 def _record_animation(page: Any, path: Path) -> None:
-    """Write an animation of the robot and its wiring panel, while signals are dragged to channels.
-
-    Args:
-        page: The page in the browser.
-        path: The file (.gif) to write.
-    """
+    """Write an animation of the robot and its wiring panel, while signals are dragged."""
     from PIL import Image
 
     page.page.check("input[name=announced][value=yes]")
@@ -146,13 +137,7 @@ class EpisodeReturns:
         self._by_episode: dict[int, float] = {}
 
     def add_finished_return(self, figures: Mapping[str, float]) -> None:
-        """Add the return of the previous episode, unless it began before the first call.
-
-        Args:
-            figures: The simulator's newest message: values by name, among them "episode", the
-                number of the running episode, and "last_return", the return of the episode before
-                it.
-        """
+        """Add the return of the previous episode, unless it began before the first call."""
         if "last_return" not in figures:
             return
         if self._first is None:
@@ -178,11 +163,6 @@ async def _measure_page_visit(address: str, seconds: float, drag_count: int) -> 
     The figures are the duration of drags and of the policy's ticks, the load of the page's process,
     and the returns of the episodes during the visit. A second, slow visitor reads one update a
     second.
-
-    Args:
-        address: The page's address.
-        seconds: The length of the visit.
-        drag_count: The number of signals that are dragged to other channels during the visit.
     """
     from view.visitor import connected, visiting
 
@@ -220,11 +200,7 @@ async def _measure_page_visit(address: str, seconds: float, drag_count: int) -> 
 
 
 def _get_tick_p99_us(visitor: Any) -> float:
-    """Return the 99th percentile of the time of a policy's tick in us; NaN if it is not known.
-
-    Args:
-        visitor: A program that reads the live page and has received the robot's diagnostics.
-    """
+    """Return the 99th percentile of the time of a policy's tick in us; NaN if it is not known."""
     for part in visitor.newest.get("diagnostics", {}).get("parts", []):
         if part["name"] == "policy":
             return float(part["values"]["tick p99 [us]"])
@@ -232,17 +208,7 @@ def _get_tick_p99_us(visitor: Any) -> float:
 
 
 async def _measure_ticks_without_page(seconds: float, drag_count: int) -> dict[str, float]:
-    """Measure the policy node's ticks while no live page runs.
-
-    Args:
-        seconds: The length of the measurement.
-        drag_count: The number of signals that are moved to other channels during the measurement,
-            by setting parameters of the node as the page does.
-
-    Returns:
-        By name: the number of drags, the 99th percentile of the time of a tick from the node's
-        diagnostics, and figures of the returns.
-    """
+    """Measure the policy node's ticks while no live page runs."""
     import rclpy
     from rclpy.node import Node
 
@@ -302,11 +268,7 @@ def read_memory_mb(pid: int) -> float:
 
 
 def measure_and_print_page_costs(minutes: float) -> None:
-    """Measure how the page slows the policy, and print the figures and the machine's load as JSON.
-
-    Args:
-        minutes: The length of each measurement.
-    """
+    """Measure how the page slows the policy, and print figures and load as JSON."""
     import subprocess
 
     seconds = 60.0 * minutes

@@ -42,12 +42,7 @@ class TrainingBudget:
 
 
 def draw_settings(settings_index: int, seed: int) -> DrawnSettings:
-    """Draw random settings of a training, to be tried with every memory (recurrent network).
-
-    Args:
-        settings_index: The index of the settings to draw. Each index gives other settings.
-        seed: The seed that all draws have in common.
-    """
+    """Draw random settings of a training, to be tried with every memory (recurrent network)."""
     return DrawnSettings.from_rng(np.random.default_rng([seed, settings_index]))
 
 
@@ -55,10 +50,6 @@ def find_index_of_best_drawn_settings(results: list[TrainingResult], memory: Com
     """Return the index of those drawn settings with which a memory reached the highest score.
 
     It is an argument of `draw_settings`. Among equal scores the lowest loss decides.
-
-    Args:
-        results: The results of the finished trainings.
-        memory: The memory (recurrent network).
     """
     own = [one for one in results if one["stage"] == "draw" and one["memory"] == memory.name]
     best = max(own, key=lambda one: (one["score"], -np.inf if one["diverged"] else -one["loss"]))
@@ -99,14 +90,7 @@ class MemoryComparison:
         return len(MEMORIES) * (budget.draws + len(self.tasks) * budget.seeds)
 
     def run_trainings(self, report: Callable[[TrainingResult, int], object]) -> None:
-        """Run the trainings that are not done.
-
-        Args:
-            report: Called with each result and the number of finished trainings.
-
-        Raises:
-            RunError: The folder cannot be written, or another process works in it.
-        """
+        """Run the trainings that are not done."""
         with self._folder.lock():
             self._folder.write_settings_and_metrics(self.lines)
             while len(self.lines) < self.training_count:

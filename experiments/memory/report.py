@@ -8,6 +8,7 @@ import matplotlib
 import numpy as np
 
 from an_control.system.files import replace_file
+from experiments.learned_runs import make_markdown_table
 from experiments.memory.comparison import TrainingResult, find_index_of_best_drawn_settings
 from experiments.memory.training import MEMORIES
 
@@ -27,8 +28,8 @@ def make_tables(results: list[TrainingResult]) -> dict[str, str]:
     if not final:
         return {}
     tasks = list(dict.fromkeys(one["task"] for one in final))
-    scores = [["memory", *tasks, "seconds a training"]]
-    draws = [["memory", "diverged", "best", "median", "rate", "heads", "layers", "batch", "cut"]]
+    scores, draws = [], []
+    settings = ["rate", "heads", "layers", "batch", "cut"]
     for memory in MEMORIES:
         own = [one for one in final if one["memory"] == memory.name]
         cells = [
@@ -42,7 +43,10 @@ def make_tables(results: list[TrainingResult]) -> dict[str, str]:
         diverged = f"{sum(one['diverged'] for one in drawn)} of {len(drawn)}"
         draws.append([memory.name, diverged, f"{max(found):.2f}", f"{np.median(found):.2f}"])
         draws[-1] += [_format_setting(value) for value in best["settings"].values()]
-    return {SCORES: _make_markdown_table(scores), DRAWS: _make_markdown_table(draws)}
+    return {
+        SCORES: make_markdown_table(["memory", *tasks, "seconds a training"], scores),
+        DRAWS: make_markdown_table(["memory", "diverged", "best", "median", *settings], draws),
+    }
 
 
 def _format_mean(scores: list[float]) -> str:
@@ -57,19 +61,8 @@ def _format_setting(value: float | None) -> str:
     return "no" if value is None else f"{value:.2g}"
 
 
-def _make_markdown_table(rows: list[list[str]]) -> str:
-    """Format a Markdown table; the first row has the headings."""
-    lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def draw_curves(results: list[TrainingResult], path: Path) -> None:
-    """Draw the share of right answers during the trainings, as means over seeds with 95 % bands.
-
-    Args:
-        results: The results of the finished trainings.
-        path: The picture file to write.
-    """
+    """Draw the share of right answers during the trainings, as means over seeds with 95 % bands."""
     final = [one for one in results if one["stage"] == "final"]
     tasks = list(dict.fromkeys(one["task"] for one in final))
     figure, panels = plt.subplots(

@@ -53,16 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def compare_memories(out: Path, budget: TrainingBudget, picture: Path) -> dict[str, str]:
-    """Run the trainings of a folder that are not done, draw their curves, and return the tables.
-
-    Args:
-        out: The folder.
-        budget: The numbers of trainings and updates.
-        picture: The picture file to write.
-
-    Returns:
-        The Markdown tables by title.
-    """
+    """Run the trainings of a folder that are not done, draw their curves, and return the tables."""
     comparison = MemoryComparison(
         RunFolder(out, MemoryComparison.make_config(budget, SEED)), budget, SEED
     )

@@ -62,12 +62,7 @@ class MemoryTask(Protocol):
     last: bool
 
     def make_batch(self, rng: np.random.Generator, episodes: int) -> MemoryBatch:
-        """Return a batch of random episodes for training.
-
-        Args:
-            rng: The random generator.
-            episodes: The number of episodes B.
-        """
+        """Return a batch of random episodes for training."""
 
     def measure_score(self, answer: Answers) -> float:
         """Return the share of right answers in episodes that are not used in training.
@@ -99,22 +94,12 @@ class RepeatPrevious:
         self.steps = int(self._env.deck.num_cards) - 1
 
     def make_batch(self, rng: np.random.Generator, episodes: int) -> MemoryBatch:
-        """Return a batch of random episodes for training.
-
-        Args:
-            rng: The random generator.
-            episodes: The number of episodes B.
-        """
+        """Return a batch of random episodes for training."""
         recorded = _record_card_suits(self._level)
         return self._make_batch(recorded[rng.integers(len(recorded), size=episodes)])
 
     def measure_score(self, answer: Answers) -> float:
-        """Return the share of right answers in episodes that are not used in training.
-
-        Args:
-            answer: The network's function from inputs (T, B, F) to answers (B, T), or (B,) if only
-                the final step counts.
-        """
+        """Return the share of right answers in episodes that are not used in training."""
         suits = np.array(
             [_record_card_suits_of_episode(self._env, FIRST_PLAYED + one) for one in range(PLAYED)]
         )
@@ -174,33 +159,17 @@ class TMaze:
         self.steps = length + 2
 
     def make_batch(self, rng: np.random.Generator, episodes: int) -> MemoryBatch:
-        """Return a batch of random episodes for training.
-
-        Args:
-            rng: The random generator.
-            episodes: The number of episodes B.
-        """
+        """Return a batch of random episodes for training."""
         length = round(float(np.exp(rng.uniform(0.0, np.log(self._length)))))
         return self._make_batch(rng, episodes, length)
 
     def measure_score(self, answer: Answers) -> float:
-        """Return the share of right answers in episodes that are not used in training.
-
-        Args:
-            answer: The network's function from inputs (T, B, F) to answers (B, T), or (B,) if only
-                the final step counts.
-        """
+        """Return the share of right answers in episodes that are not used in training."""
         seen, right = self._make_batch(np.random.default_rng(FIRST_PLAYED), PLAYED, self._length)
         return float((answer(seen) == right).mean())
 
     def _make_batch(self, rng: np.random.Generator, episodes: int, length: int) -> MemoryBatch:
-        """Return a batch of random episodes.
-
-        Args:
-            rng: The random generator.
-            episodes: The number of episodes.
-            length: The length of the corridor.
-        """
+        """Return a batch of random episodes."""
         seen = rng.random((length + 2, episodes, 3), F32)
         right = rng.integers(2, size=episodes)
         seen[:, :, 1] = 0.0

@@ -103,14 +103,7 @@ class MemoryNetwork(nn.Module):
         self.head = nn.Linear(sizes.units, task.answers)
 
     def forward(self, seen: Tensor) -> Tensor:
-        """Return a score for each possible answer.
-
-        Args:
-            seen: The inputs (T, B, F).
-
-        Returns:
-            The scores (B, T, answers), or (B, answers) if only the answer of the final step counts.
-        """
+        """Return scores (B, T, answers) for inputs (T, B, F), or (B, answers) of the final step."""
         if self._last:
             scores: Tensor = self.head(self.memory.compute_last_output(seen))
             return scores
@@ -119,27 +112,14 @@ class MemoryNetwork(nn.Module):
         return every
 
     def predict_answers(self, seen: np.ndarray) -> np.ndarray:
-        """Return the likeliest answers to B sequences of T steps with F inputs each.
-
-        Args:
-            seen: (T, B, F) the inputs.
-
-        Returns:
-            (B, T) if the task asks at every step, (B,) if it asks only after the final step.
-        """
+        """Return the likeliest answers (B, T), or (B,) of the final step, to inputs (T, B, F)."""
         with torch.no_grad():
             found: np.ndarray = self(torch.from_numpy(seen)).argmax(-1).numpy()
         return found
 
 
 def _choose_sizes(task: MemoryTask, memory: ComparedMemory, draw: DrawnSettings) -> RecurrenceSizes:
-    """Return the sizes of a memory (recurrent network) with as many units as `PARAMETERS` allows.
-
-    Args:
-        task: The task, which has the number of inputs.
-        memory: The kind of recurrent network.
-        draw: The settings. Only the numbers of layers and heads are read, for a transformer.
-    """
+    """Return the sizes of a memory with as many units as `PARAMETERS` allows."""
     sizes = RecurrenceSizes(memory.kind, units=0)
     step = 1
     if memory.kind not in ("lstm", "gru"):
@@ -165,13 +145,6 @@ def train_memory(
 
     In the result "diverged" is True if a loss was not finite, or if the final losses are above that
     of guessing at random.
-
-    Args:
-        task: The task.
-        memory: The kind of recurrent network.
-        draw: The settings of the training.
-        updates: The number of updates.
-        seed: The seed of all random numbers.
     """
     torch.set_num_threads(1)
     torch.manual_seed(seed)
@@ -209,15 +182,7 @@ def _train_and_yield_losses(
     draw: DrawnSettings,
     rng: np.random.Generator,
 ) -> Iterator[float]:
-    """Make one update after the other without end; yield each loss before its update, in nats.
-
-    Args:
-        network: The network.
-        optimiser: The optimiser.
-        task: The task, from which batches are drawn.
-        draw: The settings of the training.
-        rng: The random generator.
-    """
+    """Make one update after the other without end; yield each loss before its update, in nats."""
     while True:
         seen, right = task.make_batch(rng, draw.episodes)
         scores = network(torch.from_numpy(seen))
@@ -232,13 +197,7 @@ def _train_and_yield_losses(
 
 
 def _measure_accuracy(network: MemoryNetwork, task: MemoryTask, finished_updates: int) -> float:
-    """Return the share of right answers in new episodes.
-
-    Args:
-        network: The network.
-        task: The task.
-        finished_updates: The number of updates so far, which is the seed of the episodes.
-    """
+    """Return the share of right answers in new episodes; the seed is the number of updates."""
     seen, right = task.make_batch(np.random.default_rng([1, finished_updates]), CURVE_EPISODES)
     counts = right >= 0
     return float((network.predict_answers(seen) == right)[counts].mean())

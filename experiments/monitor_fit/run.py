@@ -125,11 +125,7 @@ class SlowSensors(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._held = channels
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment.
-
-        Args:
-            options: Arguments of the environment's `reset`.
-        """
+        """Reset the environment."""
         observation, info = self.env.reset(**options)
         self._kept, self._steps = observation[self._held].copy(), 0
         return observation, info
@@ -180,12 +176,7 @@ class MonitorWatch:
         self._truth = self._nominal
 
     def __call__(self, policy: Policy, disturber: Disturber) -> None:
-        """Count what the monitor did in one tick.
-
-        Args:
-            policy: The policy.
-            disturber: Knows which signal arrives in which slot.
-        """
+        """Count what the monitor did in one tick."""
         monitor, counts = self._policy.monitor, self.counts
         slots, outputs = monitor.slot_by_channel, monitor.assignment.outputs
         counts["ticks"] += 1
@@ -224,10 +215,6 @@ class MonitorWatch:
 
         A slot is a position in the input. A signal that cannot be distinguished from the channel's
         own is not wrong.
-
-        Args:
-            assigned_slots: The slot that the monitor assigns to each channel (N,).
-            true_slots: The slot at which each channel's signal really arrives (N,).
         """
         return ~self._alike[self._nominal, np.argsort(true_slots)[assigned_slots]]
 
@@ -242,20 +229,9 @@ def measure_more_episodes(
 ) -> dict[str, Any]:
     """Play further episodes of a policy with its monitor, and add their counts to the earlier ones.
 
-    Args:
-        subject: The policy and its task.
-        model_file: The model file.
-        half_rate_and_disturbance: A pair: which readings are updated only in every second tick
-            ("all", "source" for those of `subject.source`, or "" for none), and the disturbance.
-        monitor: The mode of the monitor.
-        earlier_counts: Counts of the episodes that were played before, by name; {} if there are
-            none.
-        needed_ticks: The number of ticks (control steps) to reach, earlier ones included. A call
-            plays at most `CHUNK` of them, rounded up to whole episodes.
-
-    Returns:
-        Counts of all episodes, the earlier ones included, by name: ticks, episodes, sums of the
-        returns, processor time, and what the monitor detected.
+    The first text of `half_rate_and_disturbance` says which readings are updated only in every
+    second tick: "all", "source" or "". A call plays at most `CHUNK` ticks, rounded up to whole
+    episodes.
     """
     held, words = half_rate_and_disturbance
     protocol = EvaluationProtocol.parse(words)
@@ -295,13 +271,7 @@ def measure_more_episodes(
 
 
 def find_or_train_monitor(name: str, folder: Path, length: str) -> Path:
-    """Return the path of a model file with a monitor; train the monitor if there is no such file.
-
-    Args:
-        name: The name of the policy, in `SUBJECTS`.
-        folder: The folder of the trained models.
-        length: "tenth" or "full", the length of the training.
-    """
+    """Return the path of a model with a monitor, which is trained if there is no such file."""
     subject = SUBJECTS[name]
     if subject.shipped and length == "full":
         return subject.model
@@ -323,11 +293,6 @@ def list_table_cells(
     """Yield the policy, length of training, robot or disturbance, and monitor mode of every cell.
 
     A robot has a cell without a monitor, too.
-
-    Args:
-        names: The names of policies, in `SUBJECTS`.
-        lengths: The lengths of training, "tenth" or "full".
-        robots: The names of robots in `ROBOTS`, or disturbances in `MOVES`.
     """
     for name in names:
         for robot in robots:
@@ -348,10 +313,6 @@ def measure_unfinished_cells(
 
     The cells take turns: a part of the missing steps of a cell is played and its results are saved,
     then the next cell follows.
-
-    Args:
-        options: The command line.
-        report: Called with a line of text for each part of a cell.
     """
     path, folder = Path(options.results), Path(options.folder)
     left = True

@@ -44,11 +44,7 @@ The commands of the motion do not depend on readings, so both can be added to a 
 
 
 def make_scrambled_wiring(rng: np.random.Generator) -> dict[str, Any]:
-    """Return the content of the Ant's wiring YAML with permuted, reversed motors and sensors.
-
-    Args:
-        rng: The random generator.
-    """
+    """Return the content of the Ant's wiring YAML with permuted, reversed motors and sensors."""
     wiring: dict[str, Any] = yaml.safe_load(
         Path(find_share_path("config/ant.yaml")).read_text(encoding="utf-8")
     )
@@ -66,14 +62,7 @@ def make_scrambled_wiring(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def compute_true_signs_of_pairs(wiring: dict[str, Any]) -> dict[tuple[str, str], int]:
-    """Return the sign from action to reading for each actuator and each channel of its joint.
-
-    Args:
-        wiring: The content of a scrambled wiring.
-
-    Returns:
-        1 if the reading rises with the action, else -1; by the pair (actuator, channel).
-    """
+    """Return 1 if a reading rises with the action, else -1, by the pair (actuator, channel)."""
     drives = {
         one["field"].partition("[")[2]: (name, np.sign(one["scale"]))
         for name, one in wiring["command"]["actuators"].items()
@@ -90,14 +79,7 @@ def compute_true_signs_of_pairs(wiring: dict[str, Any]) -> dict[tuple[str, str],
 def add_noise_and_delay(
     recording: MotionRecording, noise: float, delay: int, seed: int
 ) -> MotionRecording:
-    """Return a copy of a recording whose readings are delayed and then get noise.
-
-    Args:
-        recording: The recording of a motion.
-        noise: Standard deviation of the noise.
-        delay: Delay in ticks.
-        seed: Seed of the noise.
-    """
+    """Return a copy of a recording whose readings are delayed and then get noise."""
     readings = recording.readings
     late = np.concatenate([np.repeat(readings[:1], delay, axis=0), readings])[: len(readings)]
     noisy = late + np.random.default_rng(seed).normal(0.0, 1.0, late.shape) * noise
@@ -105,15 +87,7 @@ def add_noise_and_delay(
 
 
 def run_trial(pose: str, seed: int) -> list[dict[str, Any]]:
-    """Move the motors of an Ant with scrambled wiring, and count what the recording shows.
-
-    Args:
-        pose: "hanging" or "on_back".
-        seed: Seed of the scrambled wiring and of the Ant's posture.
-
-    Returns:
-        One row of results for each disturbance of the recording, with values by name.
-    """
+    """Move the motors of an Ant with scrambled wiring, and count what the recording shows."""
     content = make_scrambled_wiring(np.random.default_rng(seed))
     simulation = yaml.safe_load(
         Path(find_share_path("config/ant_sim.yaml")).read_text(encoding="utf-8")
@@ -148,16 +122,7 @@ def run_trial(pose: str, seed: int) -> list[dict[str, Any]]:
 def count_found_pairs_and_signs(
     content: dict[str, Any], recording: MotionRecording, command: CommandConfig
 ) -> dict[str, int]:
-    """Count how many motors, sensors and signs the diagnosis of a recording finds.
-
-    Args:
-        content: The content of the scrambled wiring YAML, which says what is right.
-        recording: A recording of the motion with this wiring.
-        command: The command section of this wiring.
-
-    Returns:
-        The numbers of found motors, sensors and signs, of wrong signs and of wrong pairs, by name.
-    """
+    """Count how many motors, sensors and signs the diagnosis of a recording finds."""
     diagnosis = diagnose_motion(recording, command)
     true = compute_true_signs_of_pairs(content)
     found = {
@@ -178,11 +143,7 @@ def count_found_pairs_and_signs(
 
 
 def is_trial_successful(trial: dict[str, Any]) -> bool:
-    """Return whether a trial found all motors, sensors and signs, in time and within the limits.
-
-    Args:
-        trial: A row of results of `run_trial`.
-    """
+    """Return whether a trial found all motors, sensors and signs, in time and within the limits."""
     return bool(
         (trial["motors"], trial["sensors"], trial["signs"], trial["wrong_pairs"]) == (8, 16, 16, 0)
         and trial["simulated_s"] <= MAX_SECONDS
@@ -192,11 +153,7 @@ def is_trial_successful(trial: dict[str, Any]) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run all trials, print them, write them to a file, and return the exit status 0.
-
-    Args:
-        arguments: The command line; None: that of this process.
-    """
+    """Run all trials, print them, write them to a file, and return the exit status 0."""
     parser = argparse.ArgumentParser(prog="python -m experiments motion_test", description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first-seed", type=int, default=0)

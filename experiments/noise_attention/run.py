@@ -28,19 +28,7 @@ NOISE = "a noise channel"
 def measure_attention_and_mean_return(
     policy: Policy, task: str, protocol: str, episodes: int, seed: int
 ) -> tuple[dict[str, float], float]:
-    """Measure how much attention a policy pays to each signal.
-
-    Args:
-        policy: The policy.
-        task: The task.
-        protocol: The disturbance of the episodes, such as "reset,noise=5".
-        episodes: The number of episodes.
-        seed: The seed of the episodes.
-
-    Returns:
-        A pair: the mean magnitude of the attention weights by name of the signal, and the mean
-        return.
-    """
+    """Return the mean magnitude of the attention weights by signal, and the mean return."""
     env = make_environment(find_environment_id(task))
     weights: dict[str, list[float]] = defaultdict(list)
 

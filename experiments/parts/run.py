@@ -86,12 +86,7 @@ class ComparedPolicy:
     folder: Path
 
     def make_sizes(self, neuron_width: int) -> AttentionSizes:
-        """Return the sizes of the policy's layers.
-
-        Args:
-            neuron_width: The number of units of each sensory neuron, the network that reads a
-                channel.
-        """
+        """Return the sizes of the policy's layers."""
         kind = self.memory.lower()
         recurrence = None
         if self.memory != "none":
@@ -138,29 +133,13 @@ class ComparedPolicy:
 
         They are the minutes and options of the training, the teacher (None if it does not exist
         yet), and the number of episodes of the evaluation.
-
-        Args:
-            teacher: The teacher's model file.
-            minutes: The length of the training.
-            episodes: The number of episodes of the evaluation.
         """
         hashed = hash_model(read_model(teacher)) if teacher.is_file() else None
         how = {"minutes": minutes, "episodes": episodes, "teacher": hashed}
         return {**how, "options": self.training_options}
 
     def train_and_evaluate(self, teacher: Path, seed: int, minutes: float, episodes: int) -> None:
-        """Train and evaluate the policy with one seed, unless that is done.
-
-        Args:
-            teacher: The teacher's model file.
-            seed: The seed.
-            minutes: The length of the training.
-            episodes: The number of episodes of the evaluation.
-
-        Raises:
-            CalledProcessError: A command failed.
-            SettingsMismatchError: The folder contains a run with other settings.
-        """
+        """Train and evaluate the policy with one seed, unless that is done."""
         folder = self.runs_folder / str(seed)
         if not write_settings_and_tell_if_unfinished(
             folder, self.make_settings(teacher, minutes, episodes)
@@ -183,7 +162,8 @@ class ComparedPolicy:
             some = list_protocol_results(results, self.runs_folder, protocol)
             mean, error = compute_mean_and_error([one["mean"] for one in some])
             share = np.mean([one["success_share"] for one in some])
-            cells.append(f"{mean:.0f}{_format_error(error)} ({share:.0%})")
+            error_text = "" if math.isnan(error) else f" +- {error:.0f}"
+            cells.append(f"{mean:.0f}{error_text} ({share:.0%})")
         return cells
 
 
@@ -192,18 +172,10 @@ def count_parameters(sizes: Any) -> int:
     return sum(math.prod(shape) for shape in sizes.list_array_shapes().values())
 
 
-def _format_error(error: float) -> str:
-    """Format a standard error as text after a mean, such as " +- 12"; "" if the error is NaN."""
-    return "" if math.isnan(error) else f" +- {error:.0f}"
-
-
 def evolve_teacher(out: Path) -> None:
     """Evolve the teacher, an MLP that needs its channels in order, and write it into a folder.
 
     It takes about five minutes of one core.
-
-    Args:
-        out: The folder.
     """
     run_an_control(
         *("train", "cartpole", "--form", "mlp", "--generations", "3000", "--decay", "0.006"),
@@ -221,13 +193,7 @@ def make_table(policies: list[ComparedPolicy], results: Results) -> str:
 
 
 def draw_picture(policies: list[ComparedPolicy], results: Results, path: Path) -> None:
-    """Draw returns as bars: a group for each pooling layer, a colour for each memory.
-
-    Args:
-        policies: The policies.
-        results: The results of all seeds.
-        path: The picture file to write.
-    """
+    """Draw returns as bars: a group for each pooling layer, a colour for each memory."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 6), layout="constrained")

@@ -14,13 +14,7 @@ RECIPE = "experiments/pong_late/recipe.yaml"
 
 
 def make_student_step(start: Path, runs: Path, *, smoke: bool) -> ExperimentStep:
-    """Return the step that continues the training of a student that can already play Pong.
-
-    Args:
-        start: The student's model file.
-        runs: The folder of the runs.
-        smoke: Whether to run only a short test.
-    """
+    """Return the step that continues the training of a student that can already play Pong."""
     out = runs / "student"
     return ExperimentStep(
         f"{out}/model.safetensors",

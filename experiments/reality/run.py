@@ -30,24 +30,12 @@ def make_steps(
     """Return the steps (command lines) of the experiment.
 
     A short test has only the Ant, with two disturbances.
-
-    Args:
-        runs: The folder of the results.
-        episodes: The number of episodes of the Ant.
-        camera_episodes: The number of episodes of the camera tasks.
-        smoke: Whether to run only a short test.
     """
 
     def make_evaluation_table_step(
         model: str, episodes: int, protocols: Sequence[str]
     ) -> ExperimentStep:
-        """Return the step that evaluates a model under several disturbances.
-
-        Args:
-            model: The name of the model.
-            episodes: The number of episodes under each disturbance.
-            protocols: The disturbances.
-        """
+        """Return the step that evaluates a model under several disturbances."""
         return ExperimentStep(
             f"{runs}/{model}.json",
             f"an-control evaluate models/{model}.safetensors --episodes {episodes} --seed 1"

@@ -14,28 +14,14 @@ import numpy as np
 from an_control.cli import main as run_verb
 from an_control.system.files import write_file
 from experiments.foreign_policies.excitation import measure_excitation
-from experiments.steps import ExitStatus
 
 
 def play_recorded_beginning_and_write_returns(
     model: Path, bag: Path, folder: Path, episodes: int, results: Path, steps: int = 1000
-) -> ExitStatus:
+) -> int:
     """Play episodes of an Ant, each in an unknown order of the channels, and write their returns.
 
     The policy finds the order from the first actions of the recorded episodes and their effects.
-
-    Args:
-        model: A model that needs its channels in order, with its monitor; both were learned from
-            the recording.
-        bag: The recording.
-        folder: The folder for the policy as an ONNX file, with its monitor and the first actions.
-            An existing folder is replaced.
-        episodes: The number of episodes.
-        results: The JSON file to write, in the form of `an-control evaluate --json`.
-        steps: The maximum number of steps of an episode.
-
-    Returns:
-        The exit status: that of the first command that failed, or 0.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -21,7 +21,6 @@ from unittest import mock
 import numpy as np
 
 from an_control.system.share import find_share_path
-from experiments.steps import ExitStatus
 
 STEP_S, STEP_NS = 0.0165, 16_500_000
 BLOCK_TICKS = 60
@@ -93,9 +92,6 @@ class MeasuredNode:
 
         The node acts when it has got the last of the messages. The times are appended to `tick_s`
         and `command_s`.
-
-        Args:
-            messages: The message of each topic.
         """
         begin_s = time.thread_time()
         for topic, message in messages.items():
@@ -109,11 +105,6 @@ class MeasuredNode:
         """Run ticks (control steps) of the node at the Ant's rate, then pause for the recorder.
 
         The CPU time of the process, pause included, is appended to `cpu_s`.
-
-        Args:
-            messages_by_tick: For each tick the serialized messages by topic.
-            classes: The message class of each topic.
-            first_tick: The index of the first tick in the whole measurement, for time stamps.
         """
         from rclpy.serialization import deserialize_message
 
@@ -141,15 +132,7 @@ class MeasuredNode:
 def collect_messages_of_walk(
     node: MeasuredNode, ticks: int
 ) -> tuple[list[dict[str, bytes]], dict[str, Any]]:
-    """Let a node control the walking Ant, and return the messages that the node got.
-
-    Args:
-        node: The node.
-        ticks: The number of ticks (control steps).
-
-    Returns:
-        For each tick the serialized messages by topic, and the message class of each topic.
-    """
+    """Let a node control the walking Ant, and return the messages that the node got."""
     from rclpy.serialization import deserialize_message, serialize_message
     from sensor_msgs.msg import JointState
 
@@ -178,13 +161,6 @@ def measure_recording_costs(blocks: int) -> dict[str, Any]:
 
     There is a node for each. The nodes take turns: each runs a block of `BLOCK_TICKS` ticks
     (control steps), then the next node follows.
-
-    Args:
-        blocks: The number of blocks of each node that are measured.
-
-    Returns:
-        A dict: "ticks" is the number of ticks of each node, and "kinds" is a list of the figures of
-        each node, as `_compare_costs` returns them.
     """
     from an_control.system.priority import exclude_existing_objects_from_gc
     from an_control_sim.process import initialise_ros
@@ -218,12 +194,7 @@ def measure_recording_costs(blocks: int) -> dict[str, Any]:
 
 
 def _compare_costs(plain_node: MeasuredNode, node: MeasuredNode) -> dict[str, Any]:
-    """Return a node's CPU times, and their differences from the node that records nothing, by name.
-
-    Args:
-        plain_node: The node that records nothing.
-        node: The node that is compared with it.
-    """
+    """Return a node's CPU times by name, and how much they exceed those of the plain node."""
     lasts_s = BLOCK_TICKS * STEP_S
     more = [100.0 * (a - b) / lasts_s for a, b in zip(node.cpu_s, plain_node.cpu_s, strict=True)]
     quarters = statistics.quantiles(more, n=4) if len(more) > 1 else [0.0, 0.0, 0.0]
@@ -247,11 +218,7 @@ def _compare_costs(plain_node: MeasuredNode, node: MeasuredNode) -> dict[str, An
 
 
 def print_costs(results: dict[str, Any]) -> None:
-    """Print a table of the CPU times that `measure_recording_costs` returned.
-
-    Args:
-        results: The result of `measure_recording_costs`.
-    """
+    """Print a table of the CPU times that `measure_recording_costs` returned."""
     print(f"{results['ticks']} ticks of each")
     for one in results["kinds"]:
         low, high = one["more_percent_quarters"]
@@ -270,13 +237,6 @@ def measure_black_box_memory(seconds: float) -> dict[str, Any]:
     """Measure the memory of a policy node's black box with some seconds of the Ant's messages.
 
     The black box is a recording of only the newest seconds.
-
-    Args:
-        seconds: The simulated time whose messages are in the black box.
-
-    Returns:
-        By name, the number of messages in the black box, their measured memory in MiB, and their
-        memory in MiB according to the node itself.
     """
     import tracemalloc
 
@@ -314,14 +274,8 @@ def measure_black_box_memory(seconds: float) -> dict[str, Any]:
     }
 
 
-def run_cost_measurements(blocks: int, path: Path | None, *, memory: bool) -> ExitStatus:
-    """Measure the costs, print them, and return the exit status.
-
-    Args:
-        blocks: The number of blocks of each node that are measured; see `measure_recording_costs`.
-        path: The JSON file to write; None for none.
-        memory: Whether to measure the memory of the black box, and not the CPU time.
-    """
+def run_cost_measurements(blocks: int, path: Path | None, *, memory: bool) -> int:
+    """Measure the costs, print them, and return the exit status."""
     found = measure_black_box_memory(30.0) if memory else measure_recording_costs(blocks)
     if memory:
         print(

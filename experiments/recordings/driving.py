@@ -28,13 +28,8 @@ def record_driving(
 ) -> None:
     """Record episodes of the Ant as a bag.
 
-    Args:
-        folder: The folder of the bag; an unfinished recording in it is replaced.
-        model: The model that controls the Ant.
-        episodes: Number of episodes.
-        seed: Seed of the first episode; the others have the seeds that follow.
-        max_noise_sd: Maximum standard deviation of the noise that is added to the actions (-1..1)
-            after they have been recorded. Each episode draws its standard deviation at random.
+    The noise is added after the actions (-1..1) have been recorded; each episode draws its standard
+    deviation.
     """
     from rclpy.parameter import Parameter
 

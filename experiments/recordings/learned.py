@@ -17,7 +17,7 @@ import numpy as np
 from an_control.learning.evaluation.comparison import write_markdown_tables
 from an_control.system.files import write_file
 from experiments.learned_runs import make_markdown_table
-from experiments.steps import ExitStatus, ExperimentStep, run_steps
+from experiments.steps import ExperimentStep, run_steps
 
 HERE = Path(__file__).resolve().parent
 PAGE, TITLE = HERE / "README.md", "learned"
@@ -55,15 +55,7 @@ class ReturnRequirement:
 def make_recording_step(
     name: str, model: str, episodes: int, seed: int, max_noise_sd: float
 ) -> ExperimentStep:
-    """Return the step that records episodes of the Ant as a bag.
-
-    Args:
-        name: Name of the bag.
-        model: The model that controls the Ant.
-        episodes: Number of episodes.
-        seed: Seed of the first episode.
-        max_noise_sd: Maximum standard deviation of the noise on the actions; see `record_driving`.
-    """
+    """Return the step that records episodes of the Ant as a bag."""
     return ExperimentStep(
         f"{RUNS}/{name}.json",
         f"python -m experiments recordings drive {RUNS}/{name} --model {model}"
@@ -72,13 +64,7 @@ def make_recording_step(
 
 
 def make_evaluation_step(model: str, out: str, *protocols: str) -> ExperimentStep:
-    """Return the step that evaluates a model under some protocols (disturbances).
-
-    Args:
-        model: The model file.
-        out: Name of the evaluation, and of the file with its results.
-        protocols: The protocols.
-    """
+    """Return the step that evaluates a model under some protocols (disturbances)."""
     return ExperimentStep(
         f"{RUNS}/{out}.json",
         f"an-control evaluate {model} --episodes {EVALUATED} --seed {EVALUATION_SEED}"
@@ -87,13 +73,7 @@ def make_evaluation_step(model: str, out: str, *protocols: str) -> ExperimentSte
 
 
 def make_imitation_steps(name: str, bag: str, options: str) -> list[ExperimentStep]:
-    """Return the steps that train a policy to imitate a recording, and evaluate it.
-
-    Args:
-        name: Name of the run.
-        bag: Name of the recording.
-        options: Options of the training.
-    """
+    """Return the steps that train a policy to imitate a recording, and evaluate it."""
     model = f"{RUNS}/{name}/model.safetensors"
     command = f"an-control distill ant --bag {RUNS}/{bag} {options} --out {RUNS}/{name}"
     evaluation = make_evaluation_step(model, f"{name}_returns", "none", "reset")
@@ -104,10 +84,6 @@ def make_policy_and_monitor_steps(name: str, bag: str) -> list[ExperimentStep]:
     """Return the steps that train a policy and its monitor from one recording, and evaluate both.
 
     The policy needs its channels in order.
-
-    Args:
-        name: Name of the run.
-        bag: Name of the recording.
     """
     model, watched = f"{RUNS}/{name}/model.safetensors", f"{RUNS}/{name}_watched.safetensors"
     return [
@@ -191,12 +167,8 @@ BARS = (
 )
 
 
-def run_learning_steps(options: argparse.Namespace) -> ExitStatus:
-    """Run the steps that are not done, write the results and return the exit status.
-
-    Args:
-        options: The command line, with `table` and the options of `add_step_options`.
-    """
+def run_learning_steps(options: argparse.Namespace) -> int:
+    """Run the steps that are not done, write the results and return the exit status."""
     status = 0 if options.table else run_steps(RUNS, STEPS, options)
     if not options.list:
         write_results()
@@ -226,11 +198,7 @@ def write_results() -> None:
 
 
 def make_table(figures_by_evaluation: dict[str, Any]) -> str:
-    """Return the table of the learned models in Markdown.
-
-    Args:
-        figures_by_evaluation: For each evaluation by name, the figures of each of its protocols.
-    """
+    """Return the table of the learned models in Markdown."""
     rows = []
     for bar in BARS:
         if bar.learned not in figures_by_evaluation or bar.reference not in figures_by_evaluation:

@@ -22,7 +22,6 @@ from typing import Any
 
 from an_control.system.files import write_file
 from an_control.system.share import find_share_path
-from experiments.steps import ExitStatus
 
 STEP_S = 0.0165
 TROUBLE_EVERY = 40
@@ -42,16 +41,7 @@ JOINTS = tuple(f"{part}_{leg}" for leg in range(1, 5) for part in ("hip", "ankle
 
 
 def record_troubled_node(folder: Path, ticks: int, seed: int) -> dict[str, Any]:
-    """Run and record a policy node of a simulated Ant while random troubles happen.
-
-    Args:
-        folder: The folder of the recording.
-        ticks: The number of ticks (control steps).
-        seed: The seed of the troubles.
-
-    Returns:
-        By name the recorder's status, the duration in seconds, and how often each trouble happened.
-    """
+    """Run and record a policy node of a simulated Ant while random troubles happen."""
     from rclpy.parameter import Parameter
     from rclpy.serialization import deserialize_message, serialize_message
     from std_msgs.msg import Bool
@@ -112,15 +102,7 @@ def record_troubled_node(folder: Path, ticks: int, seed: int) -> dict[str, Any]:
             self._node.set_parameters_atomically(changes)
 
         def _cause_trouble_and_tell_if_wait_needed(self, messages: dict[str, Any]) -> bool:
-            """Cause one random trouble, such as a lost message, and return whether to wait.
-
-            Args:
-                messages: The messages of this step by topic, some of which may be changed or
-                    removed.
-
-            Returns:
-                Whether the caller has to wait until the node gives up a removed message.
-            """
+            """Cause one random trouble, such as a lost message, and return whether to wait."""
             rng = self._random
             kind = rng.choices(*zip(*TROUBLES, strict=True))[0]
             self.troubles[kind] += 1
@@ -213,16 +195,7 @@ TROUBLES = (
 
 
 def replay_troubled_recording(bag: Path, result: Path) -> dict[str, Any]:
-    """Replay a recording in a new process, and return the result.
-
-    Args:
-        bag: The folder of the recording.
-        result: The JSON file to which the replay writes its result.
-
-    Returns:
-        Values by name: the number of commands that differ from the recorded ones ("different"), and
-        the other keys of the dict at the end of this function.
-    """
+    """Replay a recording in a new process, and return the result."""
     command = [sys.executable, "-m", "an_control", "replay", str(bag), "--json", str(result)]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
@@ -244,18 +217,11 @@ def replay_troubled_recording(bag: Path, result: Path) -> dict[str, Any]:
 
 def record_and_replay_troubled_nodes(
     folder: Path, pieces: int, ticks: int, json_path: Path, seed: int
-) -> ExitStatus:
+) -> int:
     """Record and replay all pieces that have no result yet, and return the exit status.
 
     A piece is the recording of a new node. If a replay differs from its recording, the recording is
-    not deleted and the run ends.
-
-    Args:
-        folder: The folder of the recording, which is deleted after each piece.
-        pieces: Number of pieces.
-        ticks: Number of ticks (control steps) of a piece.
-        json_path: The file of the results of all pieces.
-        seed: Seed of the first piece; the others have the seeds that follow.
+    kept and the run ends.
     """
     rows: list[dict[str, Any]] = json.loads(json_path.read_text()) if json_path.exists() else []
     for number in range(len(rows), pieces):

@@ -60,15 +60,7 @@ class GenerationCosts(NamedTuple):
 
 
 def estimate_generation_time(costs: GenerationCosts, workers: int) -> dict[str, Any]:
-    """Estimate how long a generation takes with a number of workers.
-
-    Args:
-        costs: The costs of the parts of a generation.
-        workers: The number of workers.
-
-    Returns:
-        Duration, speed-up, efficiency and bottleneck, by name.
-    """
+    """Estimate duration, speed-up, efficiency and bottleneck of a generation with some workers."""
     played, bound = _estimate_playing_time_and_bottleneck(costs, workers)
     whole = costs.optimiser_s + played
     alone = costs.optimiser_s + _estimate_playing_time_and_bottleneck(costs, 1)[0]
@@ -86,15 +78,7 @@ def estimate_generation_time(costs: GenerationCosts, workers: int) -> dict[str, 
 def _estimate_playing_time_and_bottleneck(
     costs: GenerationCosts, workers: int
 ) -> tuple[float, str]:
-    """Estimate how long it takes until all tasks of a generation are played.
-
-    Args:
-        costs: The costs of a generation.
-        workers: The number of workers.
-
-    Returns:
-        A pair: the seconds, and what limits the time: "messages" (sending the tasks) or "playing".
-    """
+    """Return the seconds until all tasks of a generation are played, and what limits them."""
     episodes = count_episodes_per_task(POPULATION, ROLLOUTS, workers)
     tasks = POPULATION * -(-ROLLOUTS // episodes)
     sent, rounds = tasks * costs.message_s, -(-tasks // workers)
@@ -103,16 +87,7 @@ def _estimate_playing_time_and_bottleneck(
 
 
 def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
-    """Measure what a generation of evolution costs with the policy of Tang & Ha 2021.
-
-    Args:
-        task: The task.
-        seconds: Seconds for each measurement.
-
-    Returns:
-        By name: the fields of `GenerationCosts`, and "rows", the results of
-        `estimate_generation_time` for several numbers of workers.
-    """
+    """Measure what a generation of evolution costs with the policy of Tang & Ha 2021."""
     environment = find_environment_id(task)
     env = make_environment(environment)
     described = describe_task(env, task, environment)
@@ -132,13 +107,7 @@ def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
 
 
 def _measure_episode_s(task: RolloutTask, episode_steps: int, seconds: float) -> float:
-    """Measure the time per step in short episodes, and return the seconds of a full episode.
-
-    Args:
-        task: The task of a worker, whose policy and first episodes are used.
-        episode_steps: The number of steps of a full episode.
-        seconds: Seconds for the measurement.
-    """
+    """Measure the time per step in short episodes, and return the seconds of a full episode."""
     name, channels, model, starts, disturbance = task.arguments
 
     def play_and_count_steps() -> int:

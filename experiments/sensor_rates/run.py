@@ -91,11 +91,7 @@ class Arm:
             self._rclpy.spin_once(self._node, timeout_sec=max(0.0, wait_s))
 
     def wait_for_command(self) -> None:
-        """Publish joint states until the policy node sends a command.
-
-        Raises:
-            TimeoutError: The node sends none within a minute.
-        """
+        """Publish joint states until the policy node sends a command."""
         end_s = time.monotonic() + 60.0
         while not self.heard:
             if time.monotonic() > end_s:
@@ -111,13 +107,7 @@ class Arm:
 def summarise_commands(
     hz: float, commands: list[tuple[float, list[float]]], settle_s: float
 ) -> dict[str, float]:
-    """Return by name the rate of the received commands, their gaps, and their largest change.
-
-    Args:
-        hz: The rate of the sensors.
-        commands: The time and the values of each command.
-        settle_s: Seconds at the start of the measurement whose commands are left out.
-    """
+    """Return by name the rate of the received commands, their gaps, and their largest change."""
     begin_s = commands[0][0] + settle_s
     times_s = np.array([at for at, _ in commands if at >= begin_s])
     values = np.array([one for at, one in commands if at >= begin_s])
@@ -143,12 +133,7 @@ def summarise_commands(
 def measure_commands_by_sensor_rate(
     rates_hz: list[float], seconds: float
 ) -> list[dict[str, float]]:
-    """Measure, print and return the figures of the node's commands for each rate of the sensors.
-
-    Args:
-        rates_hz: The rates of the sensors.
-        seconds: The length of each measurement.
-    """
+    """Measure, print and return the figures of the node's commands for each rate of the sensors."""
     from an_control.policy import AttentionSizes, write_model
     from an_control.policy.random_model import make_random_model
     from an_control.policy.task import Task

@@ -67,13 +67,7 @@ class Ant:
 
 
 def measure_start(ant: Ant, seconds: float, cache_is_cold: bool) -> dict[str, Any]:
-    """Start a policy node, let it control the robot, end it; return counts and durations by name.
-
-    Args:
-        ant: The robot.
-        seconds: How long the node acts.
-        cache_is_cold: Whether numba's cache is empty, so that the node has to compile.
-    """
+    """Start a policy node, let it control the robot, end it; return counts and durations."""
     words = [sys.executable, "-m", "an_control.ros.node", "--ros-args"]
     for one in (f"wiring:={WIRING}", f"model:={MODEL}", "autostart:=true"):
         words += ["-p", one]

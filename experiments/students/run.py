@@ -81,11 +81,6 @@ class StudentComparison:
         """The file in the repository with the results of all seeds."""
         return ROOT / f"experiments/students/{self.task}.json"
 
-    @property
-    def picture_path(self) -> Path:
-        """The file of the picture with the returns of all students."""
-        return ROOT / f"experiments/students/{self.task}.png"
-
 
 COMPARISONS = {
     "pong": StudentComparison(
@@ -169,25 +164,11 @@ class ComparedStudent:
 
         They are the number of episodes of the evaluation, the teacher, and the options of the
         training.
-
-        Args:
-            episodes: The number of episodes of the evaluation.
-            teacher: The hash of the teacher; None if it is not known.
         """
         return {"episodes": episodes, "teacher": teacher, "options": self.training_options}
 
     def train_and_evaluate(self, seed: int, episodes: int, teacher: str | None = None) -> None:
-        """Train and evaluate the student with one seed, unless that is done.
-
-        Args:
-            seed: The seed.
-            episodes: The number of episodes of the evaluation.
-            teacher: The hash of the teacher; None if it is not known.
-
-        Raises:
-            CalledProcessError: A command failed.
-            SettingsMismatchError: The folder contains a run with other settings.
-        """
+        """Train and evaluate the student with one seed, unless that is done."""
         what, run = self.comparison, self.runs_folder / str(seed)
         if not write_settings_and_tell_if_unfinished(run, self.make_settings(episodes, teacher)):
             return
@@ -219,13 +200,7 @@ class ComparedStudent:
 def make_table(
     comparison: StudentComparison, students: list[ComparedStudent], results: Results
 ) -> str:
-    """Return the table of the students that have results.
-
-    Args:
-        comparison: The comparison.
-        students: Its students.
-        results: The results of all seeds.
-    """
+    """Return the table of the students that have results."""
     head = ["student", "parameters", "seeds", *comparison.protocols.values()]
     return make_markdown_table(
         head, [one.make_row(results) for one in students if one.runs_folder.name in results]
@@ -235,14 +210,7 @@ def make_table(
 def draw_picture(
     comparison: StudentComparison, students: list[ComparedStudent], results: Results, path: Path
 ) -> None:
-    """Draw returns as bars: a group for each disturbance, a colour for each student.
-
-    Args:
-        comparison: The comparison.
-        students: Its students.
-        results: The results of all seeds.
-        path: The picture file to write.
-    """
+    """Draw returns as bars: a group for each disturbance, a colour for each student."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4.5), layout="constrained")
@@ -289,5 +257,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SettingsMismatchError as error:
         parser.error(str(error))
     write_markdown_tables(PAGE, {what.title: make_table(what, students, found)})
-    draw_picture(what, students, found, what.picture_path)
+    draw_picture(what, students, found, what.kept_results_path.with_suffix(".png"))
     return 0

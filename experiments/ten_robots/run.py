@@ -15,9 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +24,7 @@ import numpy as np
 
 from an_control.learning.evaluation.comparison import write_markdown_tables
 from an_control.policy import read_model
+from experiments.learned_runs import make_markdown_table, run_an_control
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE, TITLE = ROOT / "experiments/ten_robots/report.md", "ten robots"
@@ -83,27 +81,19 @@ class LearnedRobot:
         return self.folder / "learn/model.safetensors"
 
     def read_result(self, name: str) -> Any:
-        """Return the result that a command wrote as JSON, or None if it does not exist.
-
-        Args:
-            name: The name of the result, such as "learn" or "lockstep".
-        """
+        """Return the result that a command wrote as JSON, or None if it does not exist."""
         path = self.folder / f"{name}.json"
         return json.loads(path.read_text()) if path.exists() else None
 
     def run_missing_steps(self) -> None:
-        """Learn the policy and run it, except for steps whose results exist.
-
-        Raises:
-            CalledProcessError: A command failed.
-        """
+        """Learn the policy and run it, except for steps whose results exist."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._run_command_unless_done(
             "learn", "learn", self.env, "--out", str(self.folder / "learn")
         )
         files = [str(self.folder / f"robot{end}.yaml") for end in ("_sim", "")]
         if not Path(files[0]).exists():
-            _run_an_control("new", "robot", "--env", self.env, "--out", str(self.folder))
+            run_an_control("new", "robot", "--env", self.env, "--out", str(self.folder))
         served = ("sim", "--simulation", files[0], "--wiring", files[1], "--model", str(self.model))
         offline = ("evaluate", str(self.model), "--task", self.env)
         common = ("--seed", str(SEED), "--shuffle", "reset", "--episodes")
@@ -114,15 +104,10 @@ class LearnedRobot:
             self._run_command_unless_done("real_time", *served, *common, str(PAIRS), "--realtime")
 
     def _run_command_unless_done(self, name: str, *arguments: str) -> None:
-        """Run a command of an-control unless its result exists.
-
-        Args:
-            name: The name of the result.
-            arguments: The command line.
-        """
+        """Run a command of an-control unless its result exists."""
         if self.read_result(name) is None:
             print(f"{self.name}: {name}", flush=True)
-            _run_an_control(*arguments, "--json", str(self.folder / f"{name}.json"))
+            run_an_control(*arguments, "--json", str(self.folder / f"{name}.json"))
 
     def make_row(self) -> list[str] | None:
         """Return the robot's row of the table; None if `an-control learn` has not finished."""
@@ -161,11 +146,7 @@ class LearnedRobot:
         return "the same" if all(one == other for one, other in pairs) else "others"
 
     def _format_real_time_comparison(self, return_span: float) -> str:
-        """Format the mean return in real time minus the mean return offline, in points, as text.
-
-        Args:
-            return_span: The difference in return that counts as 100 points.
-        """
+        """Format the mean return in real time minus the mean return offline, in points, as text."""
         live, offline = self.read_result("real_time"), self.read_result("offline")
         if live is None or offline is None:
             return ""
@@ -176,12 +157,7 @@ class LearnedRobot:
 
 
 def _format_score(row: dict[str, Any], return_span: float) -> str:
-    """Format a student's score and the standard error of the score as a cell of the table.
-
-    Args:
-        row: The result of an evaluation.
-        return_span: The difference in return between a score of 0 and a score of 1.
-    """
+    """Format a student's score and the standard error of the score as a cell of the table."""
     error = row["sd"] / max(1, row["episodes"] - 1) ** 0.5 / return_span
     few = "" if row["episodes"] == 100 else f", {row['episodes']} ep."
     return f"{row['score']:.1%} +- {error:.1%}{few}"
@@ -192,23 +168,12 @@ def _list_returns(result: dict[str, Any]) -> list[float]:
     return [one["return"] for one in result["episodes"]]
 
 
-def _run_an_control(*arguments: str) -> None:
-    """Run the command `an-control` with these arguments.
-
-    Raises:
-        CalledProcessError: The command failed.
-    """
-    program = Path(sys.executable).parent / "an-control"
-    subprocess.run([program, *arguments], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-
-
 def make_table(robots: list[LearnedRobot]) -> str:
     """Return the table of the robots that have learned."""
     head = ["environment", "random", "teacher", "published", "share", *HEADS]
     head += ["lockstep", "real time, points"]
     rows = [row for row in (robot.make_row() for robot in robots) if row is not None]
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return make_markdown_table(head, rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

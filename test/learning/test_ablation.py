@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from an_control.cli import main
-from an_control.learning.evaluation.ablation import remove_part
+from an_control.learning.evaluation.evaluate import remove_part
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes, MlpSizes, write_model
 from an_control.policy.random_model import make_random_model

@@ -225,20 +225,8 @@ def check_markdown_table_marks(path: Path, titles: tuple[str, ...]) -> None:
 
 
 def _parse_protocols(options: EvaluateOptions, model: Model) -> dict[str, EvaluationProtocol]:
-    """Parse the protocols, texts such as "reset,noise=5" that say how episodes are disturbed.
-
-    Args:
-        options: Options of the evaluation, with the protocols.
-        model: The model.
-
-    Returns:
-        A mapping from the text of each protocol to the protocol, in which the option `monitor` is
-        filled in.
-
-    Raises:
-        ValueError: A protocol is not valid, or the model does not support it.
-    """
-    from an_control.learning.evaluation.ablation import remove_part
+    """Parse the protocols, texts such as "reset,noise=5" that say how episodes are disturbed."""
+    from an_control.learning.evaluation.evaluate import remove_part
     from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 
     found = {}
@@ -260,11 +248,6 @@ def _collect_warnings(
     One warning says that protocols permute the signals of a model that needs its channels in order
     and has no monitor to restore the order. Another says that the model file sets the monitor to
     off.
-
-    Args:
-        options: Options of the evaluation.
-        model: The model.
-        protocols: A mapping from the text of each protocol to the protocol.
     """
     warnings = []
     moved = [
@@ -286,16 +269,7 @@ def _collect_warnings(
 
 
 def _make_environment(options: EvaluateOptions, task: str, model: Model) -> gymnasium.Env[Any, Any]:
-    """Make the environment of a task, and check that a model fits it.
-
-    Args:
-        options: Options of the evaluation, which name the model file for the texts of errors.
-        task: A task known by name, or a gymnasium id.
-        model: The model that was read from this file.
-
-    Raises:
-        ValueError: The model has another number of channels or of actions than the environment.
-    """
+    """Make the environment of a task, and check that a model fits it."""
     from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
     from an_control_sim.gym.units import Units
 
@@ -325,13 +299,6 @@ def _enable_attention_normalisation(model: Model, env: gymnasium.Env[Any, Any]) 
 
     The sums are divided by the number of channels that are present, and multiplied by the number of
     channels of the task.
-
-    Args:
-        model: The model.
-        env: Environment of the task.
-
-    Raises:
-        ValueError: The model cannot be changed in this way.
     """
     from an_control_sim.gym.environments import describe_task
 
@@ -344,14 +311,7 @@ def _enable_attention_normalisation(model: Model, env: gymnasium.Env[Any, Any]) 
 def _play_protocol_with_progress(
     player: ProtocolPlayer, protocol: EvaluationProtocol, episodes: int, progress: OnProgress
 ) -> list[PlayedEpisode]:
-    """Play the episodes of one protocol, report each to `progress`, and return their results.
-
-    Args:
-        player: Player of the episodes.
-        protocol: The protocol, which says how the episodes are disturbed.
-        episodes: Number of episodes.
-        progress: Called after each episode, unless compiled code plays them.
-    """
+    """Play the episodes of one protocol, report each to `progress`, and return their results."""
     done = 0
 
     def report_progress(result: PlayedEpisode) -> None:
@@ -367,10 +327,6 @@ def _collect_options_affecting_results(options: EvaluateOptions, task: str) -> d
     """Return the options, apart from the protocols, on which the return of an episode depends.
 
     They are stored with the results by name. A file of results is only continued with equal ones.
-
-    Args:
-        options: Options of the evaluation.
-        task: The task that is played.
     """
     content = hashlib.sha256()
     for path in _list_policy_files(options.model):
@@ -401,15 +357,7 @@ def _save_evaluation_pictures(
     runs: dict[str, list[PlayedEpisode]],
     player: ProtocolPlayer,
 ) -> list[Path]:
-    """Draw the pictures of an evaluation, write them as files and return the paths of the files.
-
-    Args:
-        folder: Folder for the pictures.
-        protocols: A mapping from the text of each protocol, such as "reset,noise=5", to the
-            protocol, which says how its episodes are disturbed.
-        runs: A mapping from the text of each protocol to the results of its episodes.
-        player: Plays one more episode of a protocol, to record the attention for a picture.
-    """
+    """Draw the pictures of an evaluation, write them as files and return the paths of the files."""
     from an_control.learning.evaluation import plots
 
     lost = {name: protocol.disturbance.missing.middle for name, protocol in protocols.items()}

@@ -193,12 +193,7 @@ class EvolveOptions:
         return [name for name in names if getattr(self, name) != getattr(EvolveOptions, name)]
 
     def _refuse_options(self, names: Sequence[str], why: str) -> None:
-        """Raise a ValueError that names the given options, unless no option is given.
-
-        Args:
-            names: Names of the options to refuse.
-            why: Reason for the refusal, for the text of the error.
-        """
+        """Raise a ValueError that names the given options, unless no option is given."""
         if names:
             raise ValueError(f"{', '.join(map(format_flag, names))}: {why}")
 
@@ -289,10 +284,6 @@ def _make_search_settings(options: EvolveOptions, channels: int) -> SearchSettin
     """Return the settings of the search, with a default for each option that is not set.
 
     Some defaults depend on whether the search starts from a model, and on the form of the policy.
-
-    Args:
-        options: Options of the search.
-        channels: Number of channels of the task.
     """
     from an_control.learning.es.search import SearchSettings
 
@@ -348,21 +339,7 @@ def parse_disturbances(
 def _make_parametrisation_and_start_vector(
     options: EvolveOptions, channels: int, actions: int, model: Model | None
 ) -> tuple[PolicyForm, Any]:
-    """Return a parametrisation, which maps vectors to policies, and the vector to start from.
-
-    Args:
-        options: Options of the search.
-        channels: Number of channels of the task.
-        actions: Number of actions of the task.
-        model: Model to start from; None for a random start.
-
-    Returns:
-        The parametrisation, and the vector (size,) that describes `model`, or None for a random
-        start.
-
-    Raises:
-        ValueError: The model does not fit the task, or options do not fit each other.
-    """
+    """Return a parametrisation and the vector that describes `model`; None for a random start."""
     from an_control.learning.es.parametrisation import (
         PaperForm,
         RedundantPaperForm,
@@ -408,22 +385,10 @@ def _make_parametrisation_and_start_vector(
 def _add_hints_to_parametrisation(
     form: PolicyForm, start: Any, channels: int
 ) -> tuple[PolicyForm, Any]:
-    """Add hints to a parametrisation: for each channel a vector that tells the channel's identity.
+    """Add hints to a parametrisation, and zeros for them to the start vector unless it is None.
 
     During the first part of the search each channel's sensory neuron (its small network) gets the
-    hint of its channel as an additional input.
-
-    Args:
-        form: The parametrisation, which maps vectors to policies.
-        start: Vector (size,) to start the search from; None for a random start.
-        channels: Number of channels of the task.
-
-    Returns:
-        The parametrisation with hints, and the start vector with zeros for the hints at its end, or
-        None for a random start.
-
-    Raises:
-        ValueError: The policy is not in the paper's attention form.
+    hint of its channel, a vector that tells the channel's identity, as an additional input.
     """
     from an_control.learning.es.parametrisation import PaperForm
     from an_control.learning.es.search import HintedForm
@@ -439,14 +404,7 @@ def _add_hints_to_parametrisation(
 def _evaluate_and_write_model_card(
     options: EvolveOptions, loop: RunLoop, search: Search, progress: OnProgress
 ) -> list[dict[str, Any]]:
-    """Evaluate the best model of the run, write its model card and return the evaluations.
-
-    Args:
-        options: Options of the search.
-        loop: The finished run.
-        search: The search of that run, which plays the episodes.
-        progress: Called after each evaluation.
-    """
+    """Evaluate the best model of the run, write its model card and return the evaluations."""
     from an_control.learning.runs.card import summarise_returns, write_model_and_card
 
     model = read_model(loop.model_path)

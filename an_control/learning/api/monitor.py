@@ -200,10 +200,6 @@ def _train_on_recordings(options: MonitorOptions, progress: OnProgress) -> Monit
     """Train the monitor's networks on recordings of a robot and write the model file.
 
     The monitor is not validated, because a validation needs an environment.
-
-    Args:
-        options: Options of the training, which name the recordings.
-        progress: Called after each step of the training.
     """
     from an_control.learning.forward_model.learner import ForwardModelLearner
     from an_control.learning.recordings import read_recorded_traces
@@ -237,18 +233,7 @@ def _train_and_validate(
     faults: dict[Fault, float],
     progress: OnProgress,
 ) -> tuple[Model, list[dict[str, Any]]]:
-    """Train the monitor's networks, unless the option `validate` is set, and validate them.
-
-    Args:
-        options: Options of the training.
-        env: Environment of the model's task.
-        model: The policy.
-        faults: Probability of each disturbance in the recorded episodes.
-        progress: Called after each step of the training.
-
-    Returns:
-        The model with its monitor, and the metrics of each step.
-    """
+    """Train the monitor's networks, unless the option `validate` is set, and validate them."""
     from an_control.learning.forward_model.learner import ForwardModelLearner
     from an_control.learning.forward_model.validation import ROBOT_TICKS, validate_monitor
     from an_control.learning.runs.run_folder import RunFolder
@@ -278,11 +263,6 @@ def _make_forward_model_settings(
     """Return the training settings that the options give.
 
     By default the hidden layers are larger for a model with more than 8 channels.
-
-    Args:
-        options: Options of the training.
-        model: The policy, which gives the number of channels.
-        faults: Probability of each disturbance in the recorded episodes.
     """
     from an_control.learning.forward_model.networks import ForwardModelSettings
 
@@ -317,17 +297,7 @@ def _remove_excitation_and_start_policy(model: Model) -> Model:
 
 
 def _replace_monitor_networks(model: Model, source: Model, options: MonitorOptions) -> Model:
-    """Return a copy of a model with the monitor's networks of another model.
-
-    Args:
-        model: The model to copy. It may lack networks of a monitor; otherwise they are replaced.
-        source: The model with the networks, which must have the same channels, actuators and units.
-        options: Options of the call, which give the new model's setting of the monitor and the
-            texts of errors.
-
-    Raises:
-        ValueError: `source` has no such networks, or other channels, actuators or units.
-    """
+    """Return a copy of a model with the monitor's networks of another model."""
     if source.forward is None:
         raise ValueError(f"--take {options.take}: has no forward model (train-monitor makes one)")
     for key in ("channels", "actuators", "units"):

@@ -158,9 +158,6 @@ class PolicyParts:
         """Raise ValueError if one of the named options is set although it has no effect.
 
         For example, `inducing` has an effect only with the encoder isab.
-
-        Args:
-            names: Names of the options to check.
         """
         encoder, recurrence = self.encoder or "none", self.recurrence or "none"
         transformer = recurrence in TRANSFORMERS, "--recurrence trxl, trxl-i or gtrxl"
@@ -178,14 +175,7 @@ class PolicyParts:
                 raise ValueError(f"{format_flag(name)} {getattr(self, name)}: only with {what}")
 
     def _get_number_option(self, name: str) -> int:
-        """Return the value of an option that is a number, or its default if the option is not set.
-
-        Args:
-            name: Name of the option.
-
-        Raises:
-            ValueError: The number is too small.
-        """
+        """Return the value of a number option, or its default if the option is not set."""
         given: int | None = getattr(self, name)
         value, minimum = DEFAULTS[name] if given is None else given, min(DEFAULTS[name], 1)
         if value < minimum:

@@ -234,11 +234,7 @@ class _Run:
         return LearnResult(self._model, scored, table, self._notes)
 
     def _train_teacher_and_make_note(self) -> str:
-        """Train the teacher, unless the user gave one or the task has one.
-
-        Returns:
-            A note for the progress report, "" for none.
-        """
+        """Train the teacher, unless the user gave one or the task has one."""
         options = self._options
         if self._given_teacher is not None:
             return "is there already"
@@ -268,11 +264,7 @@ class _Run:
         return str(self._out / "teacher/model.safetensors")
 
     def _train_student_and_make_note(self) -> str:
-        """Train the student, which imitates the teacher.
-
-        Returns:
-            A note for the progress report.
-        """
+        """Train the student, which imitates the teacher."""
         options, minutes = self._options, self._options.minutes * SHARES["student"]
         result = distill(
             DistillOptions(
@@ -303,9 +295,6 @@ class _Run:
 
         A monitor whose training was cut short by its time limit is trained again if the limit is
         longer now.
-
-        Returns:
-            A note for the progress report, "" for none.
         """
         options, seconds = self._options, 60.0 * self._monitor_minutes
         monitor = MonitorOptions(
@@ -347,11 +336,7 @@ class _Run:
         return updates
 
     def _make_score_table_and_note(self) -> str:
-        """Complete the table of scores: play the episodes of the rows that it still lacks.
-
-        Returns:
-            A note for the progress report, which is always "".
-        """
+        """Play the episodes of the rows that the table of scores still lacks; the note is ""."""
         from an_control.learning.evaluation.scores import ScorePlayer
         from an_control.learning.teacher.teachers import read_teacher
         from an_control_sim.gym.environments import find_environment_id, make_environment
@@ -371,9 +356,6 @@ class _Run:
 
         Notes for the user are added where a time limit was too short, or if the teacher is no
         better than a random policy.
-
-        Args:
-            player: Player of the episodes.
         """
         from an_control.learning.evaluation.scores import CASES, EPISODES, REFERENCES
 
@@ -405,11 +387,7 @@ class _Run:
             )
 
     def _make_part_reporter(self, part: str) -> OnProgress:
-        """Return a function that marks progress reports with a part's name and passes them on.
-
-        It passes them to the function that the caller of `learn` gave. If that returns False, the
-        part stops.
-        """
+        """Return a function that marks progress reports with a part's name and passes them on."""
         return lambda progress: self._progress(replace(progress, part=part))
 
     def _add_score_row(self, row: ScoreRow) -> None:
@@ -418,12 +396,7 @@ class _Run:
         self._save_state()
 
     def _is_time_limit_longer_than_before(self, part: str, new_limit_s: float) -> bool:
-        """Return whether a part's time limit is now longer than when the part was made.
-
-        Args:
-            part: Name of the part.
-            new_limit_s: Time limit of the part now, in seconds.
-        """
+        """Return whether a part's time limit is now longer than when the part was made."""
         return new_limit_s > 1.01 * self._state.time_limits_s.get(part, new_limit_s)
 
     def _delete_later_parts_if_outdated(
@@ -431,15 +404,8 @@ class _Run:
     ) -> None:
         """Delete later parts of the run if the part that they were made from was trained further.
 
-        The number of steps of the trained part is saved after the deletion. If the run is killed
-        before that, it therefore still deletes the outdated parts when it is continued.
-
-        Args:
-            trained_part: Name of the part that was just trained.
-            steps_before: Number of training steps that this part had finished before this call of
-                `learn`.
-            steps_done: Number of training steps that it has finished now.
-            later_parts: Names of the parts that were made from this part.
+        The number of steps is saved after the deletion, so that a run that is killed before still
+        deletes them when it is continued.
         """
         made_of = self._state.made_from_steps
         if made_of.get(trained_part, steps_before) != steps_done:
@@ -449,11 +415,7 @@ class _Run:
             self._save_state()
 
     def _delete_parts_and_scores(self, *parts: str) -> None:
-        """Delete the folders of some parts, and mark monitor and table of scores as not made.
-
-        Args:
-            parts: Names of the parts whose folders are deleted.
-        """
+        """Delete the folders of some parts, and mark monitor and table of scores as not made."""
         for name in parts:  # rename first: if the process is killed, the next run drops them too
             with suppress(FileNotFoundError):  # and cannot take an old folder for a new one
                 (self._out / name).rename(self._get_trash_path(name))
@@ -463,11 +425,7 @@ class _Run:
             shutil.rmtree(self._get_trash_path(name), ignore_errors=True)
 
     def _get_trash_path(self, part: str) -> Path:
-        """Return the path to which the folder of a part is renamed before it is deleted.
-
-        A rename is done at once, a deletion step by step. If the process is killed, no half deleted
-        folder therefore has the name of the part.
-        """
+        """Return the path to which a part's folder is renamed, at once, before it is deleted."""
         return self._out / f".{part}.old"
 
     def _save_state(self) -> None:

@@ -177,11 +177,7 @@ def distill(options: DistillOptions, progress: OnProgress = ignore_progress) -> 
 def _make_trainer(
     options: DistillOptions,
 ) -> Dagger | PatchDagger | RecordedTeaching | CommandCloning:
-    """Return the trainer that the options choose.
-
-    It imitates recordings if the option `bag` is set. Otherwise it imitates a teacher, on scalar
-    channels or on image patches, as the recipe says.
-    """
+    """Return the trainer of recordings (option `bag`), of scalar channels or of image patches."""
     from an_control.learning.dagger.settings import DaggerSettings, choose_recipe_name, read_recipe
 
     options.check_options()
@@ -202,9 +198,6 @@ def _make_recording_imitator(options: DistillOptions) -> RecordedTeaching | Comm
 
     It trains a plain network with the option --ordered, and otherwise a permutation-invariant
     student.
-
-    Raises:
-        ValueError: A recording cannot be used, or options do not fit each other.
     """
     from an_control.learning.dagger.cloning import CLONING, SMOKE_CLONING, CommandCloning
     from an_control.learning.dagger.recorded import RecordedTeaching, read_task_and_episodes
@@ -232,13 +225,10 @@ def _make_recording_imitator(options: DistillOptions) -> RecordedTeaching | Comm
         settings,
         student=_apply_size_options(options, settings.student),
         faults={},
-        identify_rate=settings.identify_rate if options.rate is None else options.rate,
-        rate=settings.rate if options.rate is None else options.rate,
-        rounds=settings.rounds if options.rounds is None else options.rounds,
-        updates=settings.updates if options.updates is None else options.updates,
         validation_episodes=0,
         averaged=False,
         minutes=0.0,
+        **_collect_training_options(options),
     )
     return RecordedTeaching(task, episodes, settings, options.seed, options.device, cloning)
 
@@ -256,15 +246,7 @@ def _refuse_options_unsupported_by_plain_network(options: DistillOptions) -> Non
 
 
 def _make_dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:
-    """Return the DAgger trainer for scalar channels.
-
-    Args:
-        options: Options of the training.
-        settings: The settings from the recipe, which the options change.
-
-    Raises:
-        ValueError: The teacher does not fit the task, or options do not fit each other.
-    """
+    """Return the DAgger trainer for scalar channels."""
     from an_control.learning.dagger.learner import Dagger
     from an_control.learning.dagger.settings import make_smoke_settings
     from an_control_sim.gym.environments import find_environment_id
@@ -289,11 +271,8 @@ def _make_dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:
     settings = replace(
         settings,
         student=student,
-        identify_rate=settings.identify_rate if options.rate is None else options.rate,
-        rate=settings.rate if options.rate is None else options.rate,
-        rounds=settings.rounds if options.rounds is None else options.rounds,
-        updates=settings.updates if options.updates is None else options.updates,
         minutes=minutes,
+        **_collect_training_options(options),
     )
     return Dagger(
         options.out,
@@ -308,16 +287,20 @@ def _make_dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:
     )
 
 
+def _collect_given_options(options: DistillOptions, *names: str) -> dict[str, Any]:
+    """Return those of the named options that are set, by name."""
+    given = {name: getattr(options, name) for name in names}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _collect_training_options(options: DistillOptions) -> dict[str, Any]:
+    """Return the settings of a student of scalar channels that the options replace."""
+    rate = {} if options.rate is None else {"identify_rate": options.rate}
+    return rate | _collect_given_options(options, "rate", "rounds", "updates")
+
+
 def _find_teacher(options: DistillOptions, environment: str) -> Teacher:
-    """Return the teacher that the options name, or else the task's own teacher.
-
-    Args:
-        options: Options of the training.
-        environment: The gymnasium id of the task's environment.
-
-    Raises:
-        ValueError: There is no teacher.
-    """
+    """Return the teacher that the options name, or else the task's own teacher."""
     from an_control.learning.teacher.teachers import find_task_teacher, read_teacher
     from an_control_sim.gym.environments import make_environment
 
@@ -346,18 +329,8 @@ def _make_portable_teacher_name(options: DistillOptions) -> str | None:
 
 
 def _apply_size_options(options: DistillOptions, student: StudentSizes) -> StudentSizes:
-    """Return the student's sizes, changed by the options.
-
-    Args:
-        options: Options of the training.
-        student: The student's sizes from the recipe.
-
-    Raises:
-        ValueError: Options do not fit each other.
-    """
-    names = ("neuron", "stack", "products")
-    chosen = {name: getattr(options, name) for name in names}
-    chosen = {name: value for name, value in chosen.items() if value is not None}
+    """Return the student's sizes, changed by the options."""
+    chosen = _collect_given_options(options, "neuron", "stack", "products")
     student = replace(student, **chosen, **options.parts.collect_student_size_overrides())
     if options.normalise:
         student = replace(student, normalise=True)
@@ -370,10 +343,6 @@ def _apply_disturbance_options(options: DistillOptions, settings: DaggerSettings
     """Return the settings with the disturbances that the options choose.
 
     Disturbances for which no option is set stay as in the recipe.
-
-    Args:
-        options: Options of the training.
-        settings: The settings from the recipe.
     """
     from an_control.learning.training_disturbances import TrainingDisturbance
 
@@ -392,13 +361,6 @@ def _parse_disturbance_probabilities(options: DistillOptions, kind: type[D]) -> 
     """Return a mapping from each disturbance that the option --disturb names to its probability.
 
     The probability is the same for all, and is given by the option --disturb-share.
-
-    Args:
-        options: Options of the training.
-        kind: Class of the disturbances, whose method `parse` reads each text of --disturb.
-
-    Raises:
-        ValueError: A text of --disturb is not a disturbance, or --disturb-share is not from 0 to 1.
     """
     from an_control.learning.training_disturbances import parse_disturb_option
 
@@ -408,12 +370,7 @@ def _parse_disturbance_probabilities(options: DistillOptions, kind: type[D]) -> 
 
 
 def _make_patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -> PatchDagger:
-    """Return the DAgger trainer for image patches, with the environment's own teacher.
-
-    Args:
-        options: Options of the training.
-        settings: The settings from the recipe, which the options change.
-    """
+    """Return the DAgger trainer for image patches, with the environment's own teacher."""
     from an_control.learning.dagger.image_patches.learner import PatchDagger
     from an_control.learning.dagger.settings import make_patch_smoke_settings
     from an_control.learning.training_disturbances import PatchDisturbance
@@ -422,18 +379,12 @@ def _make_patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -
     _refuse_options_unsupported_by_image_patches(options)
     if options.smoke:
         settings = make_patch_smoke_settings(settings)
-    disturb, backgrounds = (
-        _parse_disturbance_probabilities(options, PatchDisturbance),
-        options.backgrounds,
-    )
+    disturb = _parse_disturbance_probabilities(options, PatchDisturbance)
     settings = replace(
         settings,
         student=options.parts.apply_to_vision_sizes(settings.student),
-        rounds=settings.rounds if options.rounds is None else options.rounds,
-        updates=settings.updates if options.updates is None else options.updates,
-        rate=settings.rate if options.rate is None else options.rate,
         disturb=disturb or settings.disturb,
-        backgrounds=settings.backgrounds if backgrounds is None else backgrounds,
+        **_collect_given_options(options, "rounds", "updates", "rate", "backgrounds"),
     )
     start = None if options.start_model is None else read_model(options.start_model)
     environment = find_environment_id(options.task)

@@ -147,13 +147,6 @@ def _find_start_policy(options: TeacherOptions, env: Env[Any, Any]) -> Teacher |
 
     It is the policy that the option `start_model` names. Without this option it is the task's own
     teacher, if there is one and the algorithm is PPO.
-
-    Args:
-        options: Options of the run.
-        env: The environment in which the policy acts.
-
-    Raises:
-        ValueError: The policy does not fit the environment, or has no relu units.
     """
     from an_control.learning.teacher.teachers import find_task_teacher, read_teacher
 
@@ -168,15 +161,7 @@ def _find_start_policy(options: TeacherOptions, env: Env[Any, Any]) -> Teacher |
 def _evaluate_and_write_model_card(
     options: TeacherOptions, folder: RunFolder
 ) -> list[dict[str, Any]]:
-    """Evaluate the best model of the run and write its model card, unless this is done already.
-
-    Args:
-        options: Options of the run.
-        folder: The run's folder.
-
-    Returns:
-        The evaluations, as `evaluate_teacher` returns them.
-    """
+    """Evaluate the best model of the run and write its model card, unless this is done already."""
     from an_control.learning.runs.card import write_model_and_card
 
     path = folder.path / "model.safetensors"

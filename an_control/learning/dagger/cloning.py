@@ -113,12 +113,7 @@ def fit_network_to_commands(
 
 
 def _make_relu_network(widths: Sequence[int], seed: int) -> nn.Sequential:
-    """Return a relu network with random initial weights.
-
-    Args:
-        widths: Number of inputs, then the units of each hidden layer, then the number of outputs.
-        seed: Seed of the weights.
-    """
+    """Return a relu network with random initial weights."""
     torch.manual_seed(seed)
     pairs = [(nn.Linear(before, after), nn.ReLU()) for before, after in pairwise(widths)]
     return nn.Sequential(*[module for pair in pairs for module in pair][:-1])
@@ -127,18 +122,12 @@ def _make_relu_network(widths: Sequence[int], seed: int) -> nn.Sequential:
 def _compute_loss(
     last_outputs: torch.Tensor, actions: torch.Tensor, output: Output
 ) -> torch.Tensor:
-    """Return the loss of the network's actions, the mean over all actions of a batch.
+    """Return the mean loss of the outputs (B, A) of the last layer against recorded actions (B, A).
 
-    The loss of an action grows with the square of its error while the error is below `LARGE_ERROR`
-    (0.05), and linearly above. The reason is that recorded actions near the limits -1 and 1 have
-    noise towards the inside only. Squares of large errors would pull the network's actions away
-    from the limits.
-
-    Args:
-        last_outputs: Outputs (B, A) of the last layer.
-        actions: Recorded actions (B, A) from -1 to 1.
-        output: Function applied to the outputs of the last layer. If it is "clip" and the recorded
-            action is at a limit, outputs beyond the limit have no error.
+    The loss of an action grows with the square of its error while the error is below `LARGE_ERROR`,
+    and linearly above, because recorded actions near the limits -1 and 1 have noise towards the
+    inside only. With the output "clip", outputs beyond the limit of a recorded action have no
+    error.
     """
     if output == "tanh":
         return nn.functional.smooth_l1_loss(torch.tanh(last_outputs), actions, beta=LARGE_ERROR)

@@ -268,14 +268,7 @@ class Dagger:
 
         To undo a round means to restore the weights and the optimiser of the best student; the
         recorded episodes are kept. Rounds are undone only late in a run, if `_can_undo_rounds` is
-        True. If the student is itself the best so far, a copy of its weights and its optimiser is
-        stored as that of the best student.
-
-        Args:
-            validation_returns: Returns of the student's validation episodes after this round.
-
-        Returns:
-            The figures {"undone": mean of `validation_returns`} if the round was undone, else {}.
+        True. The figure "undone" is the mean validation return of an undone round.
         """
         validation, error = (
             float(np.mean(validation_returns)),
@@ -312,14 +305,7 @@ class Dagger:
         """Store a student as the best one so far, unless a second comparison contradicts.
 
         The second comparison is made only late in a run. In it, both students play further
-        validation episodes. If the mean return of the given student is below that of the best
-        student so far, the given student is not stored.
-
-        Args:
-            contender: The student's weights, its optimiser's state, its mean return in the
-                validation episodes with the standard error, and, under the name "confirmed", its
-                mean return in the further episodes. The last is None at first and is filled in
-                here.
+        validation episodes, whose mean return is stored as "confirmed".
         """
         if self._best is not None and self._can_undo_rounds and self.progress >= UNDONE_FROM:
             for one in (self._best, contender):
@@ -330,11 +316,7 @@ class Dagger:
         self._best = contender
 
     def _measure_confirmation_return(self, weights: Mapping[str, Any]) -> float:
-        """Return the mean return of a student in validation episodes that the rounds do not use.
-
-        Args:
-            weights: The student's `state_dict`.
-        """
+        """Return the mean return of a student in validation episodes that the rounds do not use."""
         student = deepcopy(self._student)
         student.load_state_dict(weights)
         sets = [
@@ -424,9 +406,6 @@ class Dagger:
         """Return the finished share (0..1) of the part of the run that follows the first round.
 
         It is measured in processor time if the run has a time limit, else in rounds.
-
-        Args:
-            later_rounds: Number of rounds of this part; not used if the run has a time limit.
         """
         if not self.settings.minutes:
             return max(0, self._round - 1) / max(1, later_rounds)
@@ -437,9 +416,6 @@ class Dagger:
         """Record the episodes of one round.
 
         In the first round the teacher drives, in later rounds the student.
-
-        Args:
-            rng: Source of all random numbers of the round.
         """
         plan = self.settings.collection
         makers: list[tuple[int, Callable[[], Driver], RolloutSettings]]
@@ -471,12 +447,8 @@ class Dagger:
     ) -> Iterator[DaggerEpisode]:
         """Record episodes and yield each of them; an episode that fails is replaced by another.
 
-        Args:
-            count: Number of episodes. If the recipe sets `episode_steps`, episodes are recorded
-                until they have `count * episode_steps` steps together.
-            make_driver: Makes the driver that chooses the actions of one episode.
-            rollout: Disturbances of the episodes, and their maximum number of steps.
-            rng: Source of all random numbers.
+        If the recipe sets `episode_steps`, the recorded episodes have that many steps for each of
+        `count` together.
         """
         unit, left = self.settings.collection.episode_steps, count
         if unit:
@@ -497,10 +469,7 @@ class Dagger:
     ) -> np.ndarray:
         """Measure a student's returns (E,) in E validation episodes with shuffled channels.
 
-        Args:
-            student: The student.
-            episode_set: Number of the set of episodes. Every round plays set 0; the other sets are
-                for students that may be the best of the run.
+        Every round plays set 0; the other sets are for students that may be the best of the run.
         """
         policy, how = make_policy(student.make_model(self._task, {}), "off"), RolloutSettings()
         return self._measure_driver_validation_returns(
@@ -513,14 +482,7 @@ class Dagger:
         rollout: RolloutSettings,
         episode_set: int = 0,
     ) -> np.ndarray:
-        """Measure a driver's returns (E,) in E validation episodes.
-
-        Args:
-            make_driver: Function that makes the driver of an episode from a random generator. The
-                driver chooses the actions.
-            rollout: Disturbances of the episodes.
-            episode_set: Number of the set of episodes; each set has seeds of its own.
-        """
+        """Measure a driver's returns (E,) in E validation episodes."""
         rng = np.random.default_rng([self.seed, VALIDATION + episode_set])
         episodes = self._record_episodes(
             self.settings.validation_episodes, partial(make_driver, rng), rollout, rng
@@ -537,26 +499,15 @@ class Dagger:
         return len(students) >= AS_GOOD and float(np.mean(students[-AS_GOOD:])) >= teacher
 
     def _select_newest_episodes(self, episodes: list[DaggerEpisode]) -> list[DaggerEpisode]:
-        """Return the newest of the given episodes; the recipe's `kept` limits their number.
-
-        Args:
-            episodes: The episodes, the newest last.
-        """
+        """Return the newest of the given episodes; the recipe's `kept` limits their number."""
         return episodes if self.settings.kept is None else episodes[-self.settings.kept :]
 
     def _drop_low_return_episodes(self, recorded: list[DaggerEpisode]) -> list[DaggerEpisode]:
         """Drop those of a round's episodes whose sum of rewards is below the recipe's `min_return`.
 
         Such episodes teach little, because a robot at rest shows no difference between channels. If
-        all sums are below the minimum, the best episode is kept. Episodes of the first round, which
-        the teacher drives, are never dropped. Nor are episodes of which only the first steps were
-        recorded.
-
-        Args:
-            recorded: The episodes of the round.
-
-        Returns:
-            The episodes that are kept.
+        all sums are below the minimum, the best episode is kept. Episodes of the first round, and
+        those of which only the first steps were recorded, are never dropped.
         """
         min_return = self.settings.min_return
         if not self._round or min_return is None:

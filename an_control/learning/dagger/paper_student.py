@@ -140,16 +140,7 @@ class PaperStudent(nn.Module):
         return action, self.channel(outputs), state
 
     def _compute_attention_message(self, batch: StreamBatch, encoded: Tensor) -> Tensor:
-        """Compute the attention message, the weighted sums over the readings of all slots.
-
-        Args:
-            batch: T steps of B episodes.
-            encoded: Outputs (T, B, N, d) of the sensory neurons after the encoder.
-
-        Returns:
-            The messages (T, B, M) of M numbers each. They are the input of the recurrent layer if
-            there is one, else of the head.
-        """
+        """Compute the message (T, B, M), the weighted sums over the readings of all slots."""
         if self.parts.pooling is not None:
             pooled: Tensor = self.parts.pooling(encoded, batch.present).flatten(-2)
             return pooled

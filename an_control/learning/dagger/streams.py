@@ -32,6 +32,7 @@ from an_control.learning.rollout.episode import LiveEpisode, NewestReadings, Tic
 from an_control.learning.teacher.teachers import Teacher
 from an_control.learning.training_disturbances import (
     NO_DISTURBANCE,
+    NO_FAULTS,
     Fault,
     TrainingDisturbance,
     draw_at_most_one_disturbance,
@@ -202,12 +203,7 @@ class PerturbedTeacher:
         self._left = int(self._rng.integers(3, 20) if brief else self._rng.integers(20, 120))
 
     def _choose_action(self, observation: np.ndarray, label: np.ndarray) -> np.ndarray:
-        """Return the action (A,) of the current period, without noise.
-
-        Args:
-            observation: Readings (N,) of this step, none of them missing.
-            label: The teacher's action (A,) for this step.
-        """
+        """Return the action (A,) of the current period, without noise."""
         if self._mode == "teacher":
             return label
         if self._mode == "still":
@@ -222,14 +218,7 @@ class PerturbedTeacher:
         return self._teacher(observation[self._order]) * (0.5 if self._first else 1.0)
 
     def _draw_wrong_order(self, channels: int) -> np.ndarray:
-        """Draw a wrong order of the readings: all are shuffled, or a few are swapped.
-
-        Args:
-            channels: Number N of channels.
-
-        Returns:
-            Indices (N,) of the readings, in the wrong order.
-        """
+        """Draw a wrong order (N,) of the readings: all are shuffled, or a few are swapped."""
         places = Permutation(channels, self._rng)
         if self._mode == "shuffled":
             places.draw_permutation()
@@ -319,7 +308,6 @@ NEWER_SHARE = 0.4
 CUTS = 2
 """Number of steps of each batch at which its rows may be reshuffled, the same steps for all rows,
 if reshuffling resets the sensory neurons."""
-NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
 
 
 DISTURB: Mapping[TrainingDisturbance, float] = MappingProxyType(
@@ -465,15 +453,9 @@ class DaggerStreams:
         return StreamBatch(**arrays, fresh=torch.tensor(fresh))
 
     def _start_new_episode_if_due(self, row_number: int) -> bool:
-        """Let a row replay a new episode if its present one has ended.
+        """Let a row replay a new episode if its present one has ended, and return whether it does.
 
         A row that has replayed many steps of its episode may also change to a new one at random.
-
-        Args:
-            row_number: Index of the row in the batch.
-
-        Returns:
-            Whether the row starts a new episode.
         """
         row = self._rows[row_number]
         if (
@@ -545,14 +527,7 @@ class DaggerStreams:
         return _StreamRow(values, change, previous, ordered, labels, channel, present, moved)
 
     def _disturb_readings(self, observations: np.ndarray) -> Replay:
-        """Draw disturbances and return the readings of an episode as they arrive under them.
-
-        Args:
-            observations: Undisturbed readings (T, N) of the episode.
-
-        Returns:
-            The disturbed readings, the signals that they carry, and the steps at which they arrive.
-        """
+        """Draw disturbances and return an episode's readings (T, N) as they arrive under them."""
         drawn = draw_at_most_one_disturbance(self._faults, self._rng).with_overrides_from(
             draw_merged_disturbances(self._settings.disturb, self._rng)
         )
@@ -565,12 +540,7 @@ class DaggerStreams:
         return Replay(observations, np.tile(np.arange(channels), (steps, 1)), np.arange(steps))
 
     def _draw_reshuffle_steps(self, steps: int, mean_interval: float) -> Iterator[int]:
-        """Draw the steps at which a row's signals are permuted again, and yield them in order.
-
-        Args:
-            steps: Number of steps of the episode.
-            mean_interval: Mean number of steps between two reshuffles.
-        """
+        """Draw the steps at which a row's signals are permuted again, and yield them in order."""
         at = 1 + int(self._rng.exponential(mean_interval))
         while at < steps:
             yield at
@@ -581,10 +551,6 @@ class DaggerStreams:
 
         Each batch has a few steps at which rows may be reshuffled, the same for all rows. The
         result is a random choice of these steps, for an episode that starts with the next batch.
-
-        Args:
-            steps: Number of steps of the episode.
-            mean_interval: Mean number of steps between two reshuffles.
         """
         for batch in range(math.ceil(steps / self._steps)):
             while len(self._cuts) <= self._number + batch:

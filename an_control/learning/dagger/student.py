@@ -264,27 +264,12 @@ class StackedNeuron(nn.Linear):
 
 
 def _count_neuron_inputs(reading_inputs: int, actions: int, with_products: bool) -> int:
-    """Return the number of all inputs of a sensory neuron.
-
-    Args:
-        reading_inputs: Number of inputs that come from the readings of the neuron's slot.
-        actions: Number of actions, which are inputs too.
-        with_products: Whether products of readings and actions are inputs too.
-    """
+    """Return the number of all inputs of a sensory neuron: readings, actions and their products."""
     return reading_inputs + actions + (reading_inputs * actions if with_products else 0)
 
 
 def _join_neuron_inputs(readings: Tensor, previous_actions: Tensor, with_products: bool) -> Tensor:
-    """Join readings, previous actions and, optionally, their products to the neurons' inputs.
-
-    Args:
-        readings: F inputs (T, B, N, F) for each slot, which come from its readings.
-        previous_actions: Previous actions (T, B, A), the same for all slots.
-        with_products: Whether to append the products of readings and actions.
-
-    Returns:
-        The inputs (T, B, N, F + A), or with products (T, B, N, F + A + F * A).
-    """
+    """Join readings (T, B, N, F), previous actions (T, B, A) and, optionally, their products."""
     shared = previous_actions.unsqueeze(2).expand(-1, -1, readings.shape[2], -1)
     parts = [readings, shared]
     if with_products:
@@ -293,17 +278,10 @@ def _join_neuron_inputs(readings: Tensor, previous_actions: Tensor, with_product
 
 
 def _export_neuron_weights(weight: Tensor, basis: np.ndarray, actions: int) -> dict[str, Any]:
-    """Convert a sensory neuron's learned input weights to the arrays of a model file.
+    """Convert learned input weights (units, inputs) to the arrays of a model file.
 
-    Args:
-        weight: Learned weights (units, inputs).
-        basis: Matrix (F, F) by which the F inputs from readings are multiplied while a student
-            learns. The exported policy does not multiply, so the matrix is folded into the weights.
-        actions: Number of actions.
-
-    Returns:
-        The arrays "neuron.input", "neuron.action" and, if there are such weights, "neuron.products"
-        of the model file.
+    The matrix `basis` (F, F), by which the F inputs from readings are multiplied while a student
+    learns, is folded into the weights.
     """
     own, shared, *products = np.split(
         to_array(weight), _find_input_kind_boundaries(weight.shape[1], basis, actions), 1
@@ -320,26 +298,13 @@ def _find_input_kind_boundaries(column_count: int, basis: np.ndarray, actions: i
 
     The columns stand first for the readings, then for the previous actions and then, if there are
     any, for the products of a reading and an action.
-
-    Args:
-        column_count: Number of columns of the matrix.
-        basis: Matrix (F, F), where F is the number of inputs that come from readings.
-        actions: Number of actions.
     """
     ends = [len(basis), len(basis) + actions]
     return [end for end in ends if end < column_count]
 
 
 def _import_neuron_weights(arrays: Mapping[str, np.ndarray], basis: np.ndarray) -> Tensor:
-    """Convert the arrays of a model file to a sensory neuron's input weights (units, inputs).
-
-    This is the inverse of `_export_neuron_weights`.
-
-    Args:
-        arrays: Arrays by their names in the model file.
-        basis: Matrix (F, F) by which the F inputs from readings are multiplied while a student
-            learns.
-    """
+    """Convert arrays of a model file to input weights; the inverse of `_export_neuron_weights`."""
     back = np.linalg.inv(basis)
     parts = [arrays["neuron.input"] @ back, arrays["neuron.action"]]
     if "neuron.products" in arrays:
@@ -497,9 +462,7 @@ class Student(nn.Module):
         if not isinstance(sizes, AttentionSizes) or self._get_sizes_affecting_identification(
             self._exported_policy_sizes
         ) != (self._get_sizes_affecting_identification(sizes)):
-            raise ValueError(
-                f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
-            )
+            raise self._make_size_error(sizes)
         arrays = {name: array.copy() for name, array in model.arrays.items()}
         self.neuron.load_arrays(arrays)
         self.parts.load_arrays(arrays)
@@ -521,13 +484,6 @@ class Student(nn.Module):
 
         If only one of model and student has a memory, their heads have different inputs. Then only
         the weights of the readings are copied in the first layer, and its other weights become 0.
-
-        Args:
-            sizes: Sizes of the model.
-            arrays: Arrays of the model file by name; the method may replace some of them.
-
-        Raises:
-            ValueError: The heads differ in size.
         """
         first, wanted = arrays["head.0.weight"], tuple(self._head_layers[0].weight.shape)
         parts = self.sizes.recurrence, sizes.recurrence
@@ -538,27 +494,15 @@ class Student(nn.Module):
         for number, layer in enumerate(self._head_layers):
             weight = arrays.get(f"head.{number}.weight", np.zeros(0))
             if weight.shape != tuple(layer.weight.shape) or len(sizes.head) != len(self.sizes.head):
-                raise ValueError(
-                    f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
-                )
+                raise self._make_size_error(sizes)
             with torch.no_grad():
                 layer.weight.copy_(torch.from_numpy(weight))
                 layer.bias.copy_(torch.from_numpy(arrays[f"head.{number}.bias"]))
 
     def _copy_memory_weights(self, sizes: AttentionSizes, arrays: dict[str, Tensor]) -> None:
-        """Copy the weights of a model's memory.
-
-        Args:
-            sizes: Sizes of the model.
-            arrays: Tensors of the model file by name.
-
-        Raises:
-            ValueError: The memories differ in size.
-        """
+        """Copy the weights of a model's memory."""
         if self.sizes.memory != sizes.memory:
-            raise ValueError(
-                f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
-            )
+            raise self._make_size_error(sizes)
         memory, units = self.memory, self.sizes.memory
         memory.weight_ih.copy_(arrays["memory.input"])
         memory.weight_hh.copy_(arrays["memory.hidden"])
@@ -572,14 +516,17 @@ class Student(nn.Module):
         if self.sizes.prediction_attention and sizes.prediction_attention:
             self.prediction.copy_(arrays["attention.prediction"])
 
+    def _make_size_error(self, sizes: object) -> ValueError:
+        """Return the error that a start model with these sizes does not fit the student."""
+        return ValueError(
+            f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
+        )
+
     @staticmethod
     def _get_sizes_affecting_identification(sizes: AttentionSizes) -> tuple[object, ...]:
         """Return the sizes that determine the shapes of the weights for identifying channels.
 
         The weights can be copied between two models if these sizes of both are equal.
-
-        Args:
-            sizes: All sizes of a model.
         """
         return sizes.neuron, sizes.key, sizes.queries, sizes.products, sizes.stack, sizes.inputs
 
@@ -831,17 +778,10 @@ class Student(nn.Module):
     def _sum_readings_by_channel(
         attention_weights: Tensor, readings: Tensor, present: Tensor
     ) -> Tensor:
-        """Compute each channel's reading, the sum over all slots of reading times attention weight.
+        """Return the message (..., 2 n): each channel's reading, then its attention mass.
 
-        Args:
-            attention_weights: Attention weights (..., N, n + 1). The last column, "no channel", is
-                left out.
-            readings: Readings (..., N) of the input slots.
-            present: 1 where a slot has a reading, else 0 (..., N).
-
-        Returns:
-            The message (..., 2 n): a reading for each channel, then the attention mass (the sum of
-            the weights) of each channel.
+        A channel's reading is the sum over all slots of reading (..., N) times attention weight
+        (..., N, n + 1), of which the last column, "no channel", is left out.
         """
         attention_weights = attention_weights[..., :-1] * present.unsqueeze(-1)
         routed = (readings.unsqueeze(-2) @ attention_weights).squeeze(-2)

@@ -118,10 +118,6 @@ def _count_episodes_drawn_more_often(
 
     It is the setting `newest`. If the recipe sets `episode_steps`, it is instead the number of
     newest episodes that have `newest * episode_steps` steps together.
-
-    Args:
-        episodes: All episodes, the newest last.
-        settings: The recipe.
     """
     unit = settings.collection.episode_steps
     if not unit:
@@ -179,16 +175,9 @@ def pretrain_memory_and_head(
 
 
 def _draw_mask_of_steps_with_message(batch: StreamBatch, rng: np.random.Generator) -> Tensor:
-    """Draw a mask of the steps at which the memory gets the attention message instead of zeros.
+    """Draw a mask (T, B) of the steps at which the memory gets the message instead of zeros.
 
     About seven of ten rows have steps with zeros: 1 to 15 in every 25, 50 or 100 steps.
-
-    Args:
-        batch: The batch of T steps of B rows.
-        rng: Source of all random numbers.
-
-    Returns:
-        The mask (T, B): 1 at steps with the message, and 0 at steps with zeros.
     """
     steps, rows = batch.counts.shape
     seen = np.ones((steps, rows), np.float32)
@@ -199,17 +188,10 @@ def _draw_mask_of_steps_with_message(batch: StreamBatch, rng: np.random.Generato
 
 
 def _make_mask_of_rows_with_perfect_attention(batch: StreamBatch, share: float) -> Tensor:
-    """Return a mask of the first rows of a batch, in which the student's attention is replaced.
+    """Return a mask (T, B), 1 in the first share of the rows, where the attention is replaced.
 
     In these rows the memory gets the message that a perfect attention would send, one that
     identifies every channel correctly, instead of the student's own.
-
-    Args:
-        batch: The batch of T steps of B rows.
-        share: Share of the rows to select; a negative number selects none.
-
-    Returns:
-        A mask (T, B): 1 in the selected rows, 0 in all others.
     """
     steps, rows = batch.counts.shape
     first = torch.arange(rows, device=batch.counts.device) < rows * share
@@ -219,13 +201,7 @@ def _make_mask_of_rows_with_perfect_attention(batch: StreamBatch, share: float) 
 def _get_state_at_batch_start(
     student: Student | PaperStudent, previous_state: StudentState | None, batch: StreamBatch
 ) -> StudentState:
-    """Return the student's state at the start of a batch.
-
-    Args:
-        student: The student.
-        previous_state: State after the batch before; None if this is the first batch.
-        batch: The batch. In its rows that start a new episode the state is reset.
-    """
+    """Return the state at the start of a batch; it is reset in rows that start a new episode."""
     if previous_state is None:
         previous_state = student.make_initial_state(*batch.values.shape[1:])
     return previous_state.reset_episodes_except((~batch.fresh).float())
@@ -241,18 +217,8 @@ def _compute_loss(
     """Compute the loss of a student on a batch, a weighted sum of several losses.
 
     They measure how badly the student identifies the channels, how much its actions differ from
-    those of the teacher and, if it has a memory, how badly it predicts the readings.
-
-    Args:
-        student: The student.
-        batch: T steps of B episodes.
-        state: State of the student before the batch.
-        settings: Weights of the losses.
-        perfect_attention_mask: Mask (T, B), 1 where the memory gets the message of an attention
-            that identifies every channel correctly; None for nowhere.
-
-    Returns:
-        The loss, the state after the batch without gradients, and figures for the metrics by name.
+    those of the teacher and, if it has a memory, how badly it predicts the readings. The memory
+    gets a perfect attention's message where `perfect_attention_mask` (T, B) is 1.
     """
     outcome = student(batch, state, perfect_attention_mask)
     weight = batch.present * batch.counts.unsqueeze(-1)
@@ -281,27 +247,16 @@ def _compute_loss(
 
 
 def _compute_reading_prediction_loss(predicted_readings: Tensor, batch: StreamBatch) -> Tensor:
-    """Return the mean squared error of the predicted readings.
-
-    Steps after the end of an episode do not count.
-
-    Args:
-        predicted_readings: Readings (T, B, n) that the student's memory predicted.
-        batch: The batch with the true readings.
-    """
+    """Return the mean squared error of predicted readings (T, B, n) within the episodes."""
     each = ((predicted_readings - batch.ordered) ** 2).mean(-1)
     return (each * batch.counts).sum() / batch.counts.sum()
 
 
 def _compute_action_loss(action: Tensor, batch: StreamBatch) -> Tensor:
-    """Return the mean squared error of the actions, a scalar.
+    """Return the mean squared error of the actions (T, B, A), a scalar.
 
     A squared error above `LARGEST_LOSS` (9) counts as 9. If the teacher's action is saturated (at
     -1 or 1), an action beyond it has no error.
-
-    Args:
-        action: The student's actions (T, B, A).
-        batch: The batch with the teacher's actions.
     """
     labels = batch.labels
     beyond = torch.relu(1.0 - labels * action) ** 2

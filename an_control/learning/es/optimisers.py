@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -76,12 +76,7 @@ def restore_pycma_values(strategy: Any, values: Mapping[str, Any]) -> None:
 
 
 def _locate_storable_values(strategy: Any) -> dict[str, tuple[dict[Any, Any], Any]]:
-    """Find the numbers, arrays and lists in a pycma strategy.
-
-    Returns:
-        A mapping from the attribute path of each value to a pair: the dict in which the value is
-        stored, and the key of the value in that dict.
-    """
+    """Return for the attribute path of each storable value the dict in which it is, and its key."""
     found: dict[str, tuple[dict[Any, Any], Any]] = {}
     seen = set()
 
@@ -130,16 +125,7 @@ def _to_storable(value: Any) -> Any:
 
 
 def _convert_to_type_of(example: Any, value: Any, attribute_path: str) -> Any:
-    """Convert a value from a checkpoint to the type and array layout of the value it replaces.
-
-    Args:
-        example: The value that is to be replaced.
-        value: The value from the checkpoint.
-        attribute_path: Attribute path, for the text of the error.
-
-    Raises:
-        CheckpointError: The types or shapes differ.
-    """
+    """Convert a value from a checkpoint to the type and array layout of the value it replaces."""
     expected = _to_storable(example)
     if _describe_type(value) != _describe_type(expected):
         raise CheckpointError(
@@ -165,38 +151,6 @@ def _describe_type(value: Any) -> str:
 
 
 OptimiserName = Literal["cma", "cma-diagonal", "pgpe", "pgpe-clipup"]
-
-
-class Optimiser(Protocol):
-    """Interface of an optimiser, which draws candidate vectors (n,) from a distribution.
-
-    In each generation `ask` returns the candidates, and `tell` receives their fitness.
-    """
-
-    @property
-    def centre(self) -> np.ndarray:
-        """Return the mean (n,) of the distribution."""
-
-    @property
-    def sigma(self) -> float:
-        """Return the standard deviation of the distribution, averaged over all elements."""
-
-    def ask(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw the P candidate vectors (P, n) of a generation from the distribution."""
-
-    def tell(self, fitness: np.ndarray, progress: float) -> None:
-        """Update the distribution by the fitness of the candidates that `ask` returned last.
-
-        Args:
-            fitness: Fitness (P,) of each candidate, NaN where one failed.
-            progress: Finished share (0..1) of the run.
-        """
-
-    def make_checkpoint(self) -> dict[str, Any]:
-        """Return the state from which `restore` continues; call it only between two generations."""
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Set the state to a checkpoint that `make_checkpoint` returned."""
 
 
 class Cma:
@@ -318,26 +272,6 @@ class _NoiseSource:
         return self.rng.standard_normal(shape)
 
 
-class AscentRule(Protocol):
-    """Interface of a rule that moves the mean (n,) of a distribution along an estimated gradient.
-
-    The scale of the gradient is arbitrary, because fitness values are replaced by ranks.
-    """
-
-    def compute_step(self, gradient: np.ndarray) -> np.ndarray:
-        """Return by how much the mean (n,) moves if the learning rate is 1.
-
-        Args:
-            gradient: Estimated gradient (n,) of the fitness.
-        """
-
-    def make_checkpoint(self) -> dict[str, Any]:
-        """Return the state of the rule, from which `restore` continues."""
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Set the state to a checkpoint that `make_checkpoint` returned."""
-
-
 class Adam:
     """Rule that moves the mean of a distribution by Adam (Kingma & Ba 2015)."""
 
@@ -433,7 +367,7 @@ class Pgpe:
         self.centre = np.array(start, np.float64)
         self._sigmas = np.full(len(start), float(sigma))
         self._population, self._rate, self._sigma_rate = population, rate, sigma_rate
-        self._ascent: AscentRule = ClipUp(len(start)) if clipup else Adam(len(start))
+        self._ascent: Adam | ClipUp = ClipUp(len(start)) if clipup else Adam(len(start))
 
     @property
     def sigma(self) -> float:
@@ -475,6 +409,11 @@ class Pgpe:
         """Set the state to a checkpoint that `make_checkpoint` returned."""
         self.centre, self._sigmas = state["centre"], state["sigmas"]
         self._ascent.restore(state["ascent"])
+
+
+Optimiser = Cma | Pgpe
+"""Optimiser that draws candidate vectors (n,) from a distribution. In each generation `ask` returns
+the candidates, and `tell` receives their fitness."""
 
 
 def make_optimiser(

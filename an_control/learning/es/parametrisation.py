@@ -164,12 +164,7 @@ class PaperForm(PolicyForm):
 
     @cached_property
     def _positional_table_svd(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the singular value decomposition of the positional table (the fixed queries).
-
-        Returns:
-            For M queries the left singular vectors (M, rank), the singular values (rank,), largest
-            first, and the right singular vectors (rank, d).
-        """
+        """Return the SVD of the positional table: (M, rank), singular values, (rank, d)."""
         left, stretch, right = np.linalg.svd(
             make_positional_table(self.queries, self.neuron), full_matrices=False
         )
@@ -221,16 +216,7 @@ class PaperForm(PolicyForm):
     def _compose_attention_arrays(
         self, query_projection: np.ndarray, key_projection: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Compute a model file's attention arrays from two projections, for P policies at once.
-
-        Args:
-            query_projection: Matrices (P, k, d) that project the positional table to the queries.
-            key_projection: Matrices (P, k, d) that project the outputs of the sensory neurons to
-                the keys.
-
-        Returns:
-            Arrays (P, ...) of the attention, by their names in a model file.
-        """
+        """Compute attention arrays of P policies from projections (P, k, d) of queries and keys."""
         table = make_positional_table(self.queries, self.neuron)
         return {
             "attention.queries": table @ query_projection.swapaxes(1, 2),
@@ -249,9 +235,13 @@ class PaperForm(PolicyForm):
         if not self.has_paper_attention(model):
             raise ValueError("its queries or key biases do not have the authors' form")
         arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
+        own_arrays = self._compute_own_parameters(arrays)
+        return join_arrays_to_vector(arrays | own_arrays, self.free_parameter_shapes)
+
+    def _compute_own_parameters(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Compute those free parameters that are not arrays of the model file."""
         scores = arrays["attention.queries"] @ arrays["attention.key"]
-        arrays["scores"] = self._positional_table_svd[0].T @ scores
-        return join_arrays_to_vector(arrays, self.free_parameter_shapes)
+        return {"scores": self._positional_table_svd[0].T @ scores}
 
     def has_paper_attention(self, model: Model) -> bool:
         """Return whether a model's queries could come from the paper's fixed table.
@@ -304,23 +294,14 @@ class RedundantPaperForm(PaperForm):
             free_parameters.pop("query"), free_parameters.pop("key")
         )
 
-    def to_vector(self, model: Model) -> np.ndarray:
-        """Return the vector (size,) that describes a policy.
-
-        Raises:
-            ValueError: The policy has other sizes, or its attention does not have the fixed
-                queries.
-        """
-        _check_same_sizes(model, self.sizes)
-        if not self.has_paper_attention(model):
-            raise ValueError("its queries or key biases do not have the authors' form")
-        arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
+    def _compute_own_parameters(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Compute those free parameters that are not arrays of the model file."""
         table = make_positional_table(self.queries, self.neuron)
         queries = np.linalg.lstsq(table, arrays["attention.queries"], rcond=1e-4)[0]
-        arrays |= {"query": queries.T, "key": arrays["attention.key"]}
+        own = {"query": queries.T, "key": arrays["attention.key"]}
         if not self.stack:
-            arrays["neuron.second_bias"] = np.zeros_like(arrays["neuron.bias"])
-        return join_arrays_to_vector(arrays, self.free_parameter_shapes)
+            own["neuron.second_bias"] = np.zeros_like(arrays["neuron.bias"])
+        return own
 
 
 def choose_parametrisation(model: Model) -> PolicyForm:
@@ -410,9 +391,6 @@ def _get_default_weight(array_name: str) -> float:
 
     It is 1 for the weights of normalisations, and 2 for the bias b_g of gates, so that a gate lets
     most of its input pass (Parisotto et al. 2019). For all other arrays it is 0.
-
-    Args:
-        array_name: Name of the array in the model file.
     """
     if array_name.endswith("norm.weight"):
         return 1.0

@@ -508,10 +508,7 @@ class Search:
     def _start_race(self, start_vectors: list[np.ndarray], progress: float) -> None:
         """Start a race between searches, of which some start at given vectors, the rest at random.
 
-        Args:
-            start_vectors: Vectors (size,) at which the first searches start, each divided by
-                `vector_scales` of the parametrisation.
-            progress: Finished share (0..1) of the run at this moment.
+        The vectors (size,) are divided by `vector_scales` of the parametrisation.
         """
         settings = self.settings
         rng = np.random.default_rng([self.seed, 2**31 + self._restarts])
@@ -662,12 +659,6 @@ class Search:
 
         In a race it is the turn of the next contender. After a race the only search goes on, or, if
         it has stalled, competes with new random starts.
-
-        Args:
-            returns: Returns (P, R) of the generation that was just played.
-
-        Returns:
-            Metrics of the validation, by name; empty if there was none.
         """
         race, last = self._race, self.generation >= self.total_steps
         if not race.is_over:
@@ -693,11 +684,7 @@ class Search:
         return line
 
     def _validate_and_halve_contenders(self) -> dict[str, Any]:
-        """Validate all searches of the race, and drop the worse half of them.
-
-        Returns:
-            Metrics, by name, of the validation of the search that was best.
-        """
+        """Validate all searches of the race, and drop the worse half of them."""
         found = [self._validate_contender(contender) for contender in self._contenders]
         kept = self._race.keep_better_half([one.score for one in found])
         self._contenders = [self._contenders[contender] for contender in kept]
@@ -744,28 +731,14 @@ class Search:
     def _draw_hints(
         self, vectors: np.ndarray, starts: Sequence[EpisodeSeeds], rng: np.random.Generator
     ) -> IdentityHints | None:
-        """Draw the hints of a generation.
-
-        Args:
-            vectors: Vectors (P, size) of the candidates.
-            starts: Seeds of the episodes.
-            rng: Source of random numbers.
-
-        Returns:
-            The hints; None if the search has no hints, or if the run has passed the stage in which
-            it gives them.
-        """
+        """Draw a generation's hints for candidates (P, size); None if the search gives none."""
         share = compute_share_of_hinted_episodes(self.progress)
         if self._hinted is None or share == 0.0:
             return None
         return self._hinted.draw_hints(vectors, share, len(starts), rng)
 
     def _validate_contender(self, contender: Optimiser) -> SearchValidation:
-        """Validate one search with the policy at the mean of its distribution.
-
-        Args:
-            contender: The optimiser of the search.
-        """
+        """Validate one search with the policy at the mean of its distribution."""
         settings = self.settings
         model = self._form.make_model(self._scales * contender.centre, self._task, {})
         returns = np.array(
@@ -797,10 +770,6 @@ class Search:
         """Play the validation episodes with hints, and return the policy's mean return.
 
         The hints are those that the search gives at the present state of the run.
-
-        Args:
-            model: The policy at the mean of the distribution of a search.
-            contender: The optimiser of that search, whose mean holds the codes for the hints.
         """
         settings = self.settings
         starts = make_evaluation_seeds(VALIDATION_SEED, settings.validation_episodes)

@@ -80,16 +80,7 @@ def compare_protocols(
 def _compare_returns(
     results: Sequence[PlayedEpisode], first_results: Sequence[PlayedEpisode]
 ) -> dict[str, Any]:
-    """Compare the returns under two protocols (kinds of disturbance), episode by episode.
-
-    Args:
-        results: Results of one protocol.
-        first_results: Results of the first protocol, with the episodes in the same order.
-
-    Returns:
-        Mean and standard deviation of the differences between the two returns of an episode, and
-        the number of episodes whose two returns are equal.
-    """
+    """Return mean and standard deviation of the differences of returns, and how many are equal."""
     pairs = [(one.total, other.total) for one, other in zip(results, first_results, strict=True)]
     apart = np.array([one - other for one, other in pairs])
     return {
@@ -106,19 +97,9 @@ def _compute_share_of_recovered_episodes(
 ) -> float | None:
     """Return the share (0..1) of episodes whose rewards recovered after the last permutation.
 
-    An episode has recovered if its mean reward over a range of steps after that permutation is
-    nearly as high as the first protocol's mean reward over the same steps.
-
-    Args:
-        results: Results of one protocol (kind of disturbance).
-        first_results: Results of the first, undisturbed protocol.
-        last_permutation_step: Step after which signals are not permuted any more; None if there is
-            no such step.
-
-    Returns:
-        The share; None if it cannot be computed. That is the case if `last_permutation_step` is
-        None, if `results` are those of the first protocol, if the first protocol permutes signals,
-        or if its results lack the rewards of these steps.
+    An episode has recovered if its mean reward over the steps `RECOVERY_STEPS` after that
+    permutation is nearly as high as the first protocol's. The share is None without such a
+    permutation, for the first protocol itself, or if the first protocol cannot be compared.
     """
     if (
         last_permutation_step is None
@@ -139,17 +120,7 @@ def _compute_share_of_recovered_episodes(
 def _summarise_walked_distances(
     results: Sequence[PlayedEpisode], min_walk_m: float | None
 ) -> dict[str, Any]:
-    """Return the distances that robots covered after a stop, and how many were far enough.
-
-    Args:
-        results: Results of one protocol (kind of disturbance).
-        min_walk_m: Distance in metres that counts as walking again; None if there is none.
-
-    Returns:
-        "walked_m", the distances in metres of the robots that were upright at the end of the stop,
-        and "walk_again", the number of these distances of at least `min_walk_m`. Both are None if
-        there are no such distances. "walk_again" is also None if `min_walk_m` is None.
-    """
+    """Return the distances after a stop, and how many reach `min_walk_m`; None without any."""
     found = [one.walked_m for one in results if one.walked_m is not None]
     again = None if min_walk_m is None or not found else sum(one >= min_walk_m for one in found)
     return {"walked_m": found or None, "walk_again": again}
@@ -205,14 +176,7 @@ def format_comparison_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _format_walked_distances(row: Mapping[str, Any]) -> str:
-    """Return the table cell that tells how many robots walk again after a stop, and how far.
-
-    Args:
-        row: A row of `compare_protocols`.
-
-    Returns:
-        The number and the median distance; "" for a protocol without stops.
-    """
+    """Return the cell of how many robots walk again after a stop, and how far; "" without stops."""
     if not row["walked_m"]:
         return ""
     count = len(row["walked_m"])
@@ -221,13 +185,7 @@ def _format_walked_distances(row: Mapping[str, Any]) -> str:
 
 
 def _format_comparison_table_row(row: Mapping[str, Any], digits: int, *, is_first: bool) -> str:
-    """Return one row of the comparison as a line of the Markdown table.
-
-    Args:
-        row: A row of `compare_protocols`.
-        digits: Number of digits after the decimal point.
-        is_first: Whether this is the first row, which has no differences.
-    """
+    """Return one row of the comparison as a line of the Markdown table."""
     share, apart = row["success_share"], row["difference"]
     episodes = len(row["episodes"])
     cells = [
@@ -307,16 +265,7 @@ def write_markdown_tables(path: Path, tables: Mapping[str, str]) -> None:
 
 
 def _split_text_around_table(text: str, title: str) -> tuple[str, ...]:
-    """Split a Markdown text into the part before a table and the part after it.
-
-    Args:
-        text: The text.
-        title: Title of the table.
-
-    Returns:
-        The text up to the mark at the beginning of the table, and the text from the mark at its end
-        on; () if a mark is missing.
-    """
+    """Return the text before and after a table, with its marks; () if a mark is missing."""
     before, begin, rest = text.partition(BEGIN_MARK.format(title) + "\n")
     _, end, after = rest.partition(END_MARK)
     return (before + begin, end + after) if begin and end else ()

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings, Disturber
-from an_control.learning.evaluation.ablation import remove_part
 from an_control.learning.rollout.engine import make_evaluation_seeds
 from an_control.learning.rollout.episode import PlayedEpisode, Watch, play_episode
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol, RemovablePart
 from an_control.load import make_policy
-from an_control.policy import Model, Monitor, Policy, VisionSizes
+from an_control.policy import AttentionSizes, Model, Monitor, Policy, VisionSizes
 from an_control_sim.gym.environments import (
     AdaptedEnvironment,
     HasBackgrounds,
@@ -79,15 +79,7 @@ def play_episodes(
 
 
 def _set_background(env: gymnasium.Env[Any, Any], background: str) -> None:
-    """Set the background of an environment with a camera.
-
-    Args:
-        env: The environment.
-        background: Name of the background; "" for the environment's usual one.
-
-    Raises:
-        ValueError: The environment has no such backgrounds.
-    """
+    """Set the background of an environment with a camera; "" stands for the usual one."""
     inner = env.unwrapped
     if isinstance(inner, HasBackgrounds):
         inner.show(background or inner.plain)
@@ -176,6 +168,36 @@ def summarise_episode_results(
         "distance_m": float(np.mean(distances)) if distances else None,
         "steps_per_s": sum(r.steps for r in results) / sum(r.wall_s for r in results),
     }
+
+
+def remove_part(model: Model, part: RemovablePart) -> Model:
+    """Return a copy of the model without one of its parts.
+
+    Args:
+        model: A model of kind attention_neuron.
+        part: "attention": the keys no longer depend on the readings, so that every channel gets the
+            same weight. "queries": every query is replaced by the mean of all queries, so that all
+            elements of the attention message are equal. "action": no sensory neuron receives the
+            previous action (a recurrent layer after the attention still receives it).
+
+    Raises:
+        ValueError: The model has no such part.
+    """
+    arrays = dict(model.arrays)
+    if not isinstance(model.sizes, AttentionSizes) or "attention.key" not in arrays:
+        raise ValueError(f"without={part}: only for an attention_neuron with keys and queries")
+    if part == "attention":
+        arrays["attention.key"] = np.zeros_like(arrays["attention.key"])
+    elif part == "queries":
+        queries = arrays["attention.queries"].copy()
+        of_channels = queries if model.sizes.attention == "tanh" else queries[:-1]
+        of_channels[:] = of_channels.mean(0)
+        arrays["attention.queries"] = queries
+    else:
+        for name in ("neuron.action", "neuron.products"):
+            if name in arrays:
+                arrays[name] = np.zeros_like(arrays[name])
+    return replace(model, arrays=arrays)
 
 
 class ProtocolPlayer:

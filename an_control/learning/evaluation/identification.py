@@ -54,17 +54,6 @@ class IdentifiedShares:
     later: np.ndarray
     confusion: np.ndarray
 
-    def compute_mean_shares_after_first_and_later_shuffles(self, steps: int) -> tuple[float, float]:
-        """Return the mean share (0..1) of the channels that are identified after some steps.
-
-        Args:
-            steps: Number of steps since the shuffle.
-
-        Returns:
-            The share after the shuffle at the reset, and the share after later shuffles.
-        """
-        return float(self.first[steps].mean()), float(self.later[steps].mean())
-
 
 class _IdentificationCounter:
     """Counter of how often a policy identifies each of the channels, at each step.
@@ -87,12 +76,7 @@ class _IdentificationCounter:
         self._step = 0
 
     def __call__(self, policy: Policy, disturber: Disturber) -> None:
-        """Count which channels the policy has identified at the present step of the episode.
-
-        Args:
-            policy: The policy, after its action of this step.
-            disturber: Object that shuffled the channels and knows their true order.
-        """
+        """Count which channels the policy has identified at the present step of the episode."""
         shows = dict(zip(disturber.ids, disturber.signal_ids_by_slot, strict=True))
         truth = np.array([self._index[shows[slot]] for slot in policy.channel_order])
         attention = policy.attention
@@ -244,11 +228,11 @@ def format_identification_table(shares_by_step: IdentifiedShares) -> str:
         "| steps since | " + " | ".join(map(str, steps)) + " |",
         "|---" * (len(steps) + 1) + "|",
     ]
-    for place, title in enumerate(("the reset", "a reshuffle on the way")):
-        shares = [
-            shares_by_step.compute_mean_shares_after_first_and_later_shuffles(k)[place]
-            for k in steps
-        ]
+    for title, found in (
+        ("the reset", shares_by_step.first),
+        ("a reshuffle on the way", shares_by_step.later),
+    ):
+        shares = [found[k].mean() for k in steps]
         cells = ["-" if np.isnan(share) else f"{share:.0%}" for share in shares]
         rows.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(rows)

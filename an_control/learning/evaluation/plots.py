@@ -367,13 +367,7 @@ def make_protocol_file_name(protocol: str) -> str:
 
 
 def _format_plot_title(step: int, permutation_step: int) -> str:
-    """Return the title of a plot, such as "one step before" or "10 steps after".
-
-    Args:
-        step: Step of the episode that the plot shows.
-        permutation_step: Step of the permutation, from which the title counts. It is 0 if there was
-            none; then the title counts from the start of the episode.
-    """
+    """Return the title of a plot, such as "one step before"; without permutation, "step N"."""
     offset = step - permutation_step
     if not permutation_step:
         return f"step {step}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from an_control.learning.rollout.episode import LiveEpisode, NewestReadings, pla
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from an_control.learning.teacher.teachers import Teacher, convert_teacher_units
 from an_control.load import make_policy
-from an_control.policy import Model, Policy
+from an_control.policy import Model
 from an_control_sim.gym.environments import find_adapter
 from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
 
@@ -178,15 +178,12 @@ class ScorePlayer:
         for start in make_evaluation_seeds(SEED, episode_bounds[1]):
             try:
                 if case.actor == "student":
-                    episodes.append(
-                        self._measure_student_return_and_steps(disturber, start, protocol)
+                    result = play_episode(
+                        self._policy, self._env, self._channels, disturber, start, protocol
                     )
+                    episodes.append((result.total, result.steps))
                 else:
-                    episodes.append(
-                        self._measure_random_or_teacher_return_and_steps(
-                            case.actor, disturber, start
-                        )
-                    )
+                    episodes.append(self._play_in_nominal_order(case.actor, disturber, start))
             except BrokenEnvironmentError as failure:
                 self.failures.count_failure(failure)
                 last = failure
@@ -202,64 +199,29 @@ class ScorePlayer:
         returns, steps = zip(*episodes, strict=True)
         return ScoreRow(case.name, returns, float(np.mean(steps)))
 
-    def _measure_student_return_and_steps(
-        self, disturber: Disturber, start: EpisodeSeeds, protocol: EvaluationProtocol
-    ) -> tuple[float, int]:
-        """Play one episode with the student, and return its sum of rewards and number of steps.
-
-        Args:
-            disturber: Object that disturbs the episode.
-            start: Seeds of the episode.
-            protocol: The disturbance, and how the policy is changed for it.
-        """
-        policy: Policy = self._policy
-        result = play_episode(policy, self._env, self._channels, disturber, start, protocol)
-        return result.total, result.steps
-
-    def _measure_random_or_teacher_return_and_steps(
+    def _play_in_nominal_order(
         self, actor: str, disturber: Disturber, start: EpisodeSeeds
     ) -> tuple[float, int]:
-        """Play one episode with the random policy or the teacher, on channels in nominal order.
+        """Play an episode with the random policy or the teacher; return its return and steps.
 
-        All disturbances except a permutation apply.
-
-        Args:
-            actor: Policy that acts, "random" or "teacher".
-            disturber: Object that disturbs the episode.
-            start: Seeds of the episode.
-
-        Returns:
-            The sum of the rewards, and the number of steps.
+        All disturbances except a permutation apply. The teacher gets the last reading of a missing
+        channel.
         """
         disturber.start_episode(start.episode)
-        act = (
-            self._make_random_policy(start) if actor == "random" else self._make_teacher_function()
-        )
+        rng, newest = np.random.default_rng([SEED, start.episode]), NewestReadings()
         episode = LiveEpisode(self._env, start.environment, disturber, self._channels)
         for tick in episode:
             action = episode.sent
             if action is None or tick.arrived:
                 readings = dict(zip(tick.ids, tick.values, strict=True))
-                action = act(np.array([readings[name] for name in self._channels], np.float32))
+                observation = np.array([readings[name] for name in self._channels], np.float32)
+                if actor == "random":
+                    shape = self._env.action_space.shape
+                    action = rng.uniform(-1.0, 1.0, shape).astype(np.float32)
+                else:
+                    action = self._teacher(newest(observation))
             episode.send_action(action)
         return episode.total, len(episode.rewards)
-
-    def _make_teacher_function(self) -> Callable[[np.ndarray], np.ndarray]:
-        """Return the teacher as a function from an observation (N,) to an action (A,).
-
-        The function replaces a missing reading by the last reading that its channel had before.
-        """
-        newest = NewestReadings()
-        return lambda observation: self._teacher(newest(observation))
-
-    def _make_random_policy(self, start: EpisodeSeeds) -> Callable[[np.ndarray], np.ndarray]:
-        """Return a random policy as a function from an observation (N,) to an action (A,).
-
-        Args:
-            start: Seeds of the episode, from which the actions are derived.
-        """
-        rng, shape = np.random.default_rng([SEED, start.episode]), self._env.action_space.shape
-        return lambda observation: rng.uniform(-1.0, 1.0, shape).astype(np.float32)
 
 
 def format_score_table(rows: Sequence[ScoreRow]) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium
@@ -18,6 +17,7 @@ import numpy as np
 from an_control.disturbance import TRAINING_SEEDS, Disturber, Range, draw_present_mask
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings
 from an_control.learning.training_disturbances import (
+    NO_FAULTS,
     Fault,
     draw_at_most_one_disturbance,
     make_disturber,
@@ -29,22 +29,10 @@ from an_control.policy.sizes import WINDOW
 from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
 
 F32 = np.float32
-NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
 PATIENCE = 10
 """Maximum factor by which more steps are played than asked for, if all episodes are short."""
 CALM, LOST, MISWIRED = ("plain",), ("lost",), ("miswired",)
-MODES = (
-    "plain",
-    "plain",
-    "plain",
-    "noisy",
-    "noisy",
-    "noisy",
-    "random",
-    "crossed",
-    "crossed",
-    "lost",
-)
+MODES = (*("plain",) * 3, *("noisy",) * 3, "random", "crossed", "crossed", "lost")
 """Kinds of periods in a disturbed episode; each is drawn as often as it is listed."""
 EPISODES = (CALM, MODES, MODES, LOST, MODES)
 """Kinds of periods in consecutive episodes, in turn."""
@@ -207,11 +195,7 @@ class MiswiredDriver:
             self._scale[rng.random(count) < 0.5] *= rng.choice([-1.0, 0.1, 10.0])
 
     def _draw_motor_mistakes(self, count: int) -> None:
-        """Draw the mistakes of the motors: gains, and which motor gets which action.
-
-        Args:
-            count: Number of motors.
-        """
+        """Draw the mistakes of the motors: gains, and which motor gets which action."""
         rng = self._rng
         self._gain, self._motor_source = np.ones(count), np.arange(count)
         for _ in range(self._motor_mistakes):

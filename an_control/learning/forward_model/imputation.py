@@ -224,11 +224,9 @@ class _ImputationBatch:
         """Return the next T ticks of all rows; `advance_batch_rows` then moves the rows on.
 
         First, each row with fewer than T ticks left moves to another episode. At random, a few
-        other rows also move, or get other missing channels.
-
-        Returns:
-            Four tensors: readings (B, T + 1, N), actions (B, T, A), whether each channel is missing
-            (B, N), and the network's estimates (B, N) at the first of the T + 1 readings.
+        other rows also move, or get other missing channels. The result is readings (B, T + 1, N),
+        actions (B, T, A), whether each channel is missing (B, N), and the estimates (B, N) at the
+        first reading.
         """
         for row, (episode, tick) in enumerate(zip(self._episode, self._tick, strict=True)):
             chance = self._rng.random()
@@ -245,17 +243,9 @@ class _ImputationBatch:
     def fit_linear_channels_weights_and_biases(
         self, max_ticks: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Fit a linear estimate of each channel that varies, by ridge regression.
+        """Return the M channels that vary, and weights (M, 3 N + A) and biases of linear estimates.
 
-        The regression uses random ticks of the episodes, with randomly drawn missing channels in
-        each tick.
-
-        Args:
-            max_ticks: Maximum number of ticks to use.
-
-        Returns:
-            Three arrays: the indices (M,) of the channels that vary; for each of them the weights
-            of the network's inputs (M, 3 N + A); and the biases (M,).
+        They are fitted by ridge regression to random ticks, with randomly drawn missing channels.
         """
         rng, count = np.random.default_rng(0), self._missing.shape[1]
         before = np.concatenate([readings[: len(readings) - 1] for readings in self._readings])
@@ -277,24 +267,15 @@ class _ImputationBatch:
         return channels, weights[:, :-1], weights[:, -1]
 
     def advance_batch_rows(self, last_estimates: np.ndarray) -> None:
-        """Move all rows of the batch on by the T ticks that were drawn last.
-
-        Args:
-            last_estimates: The network's estimates (B, N) after these ticks, from which the next
-                ticks start.
-        """
+        """Move all rows on by the T ticks that were drawn last, to new estimates (B, N)."""
         self._estimate[:] = last_estimates
         self._tick += self._ticks
 
     def _move_row_to_other_episode(self, row: int, at_random_tick: bool) -> None:
         """Move a row to another episode, with new missing channels.
 
-        Args:
-            row: Index of the row.
-            at_random_tick: Whether the row starts at a random tick; otherwise it starts at the
-                first tick of the episode. The first estimate of a missing channel is its mean
-                reading at the start of an episode. In half of the starts at a random tick it is
-                the channel's true reading instead.
+        The first estimate of a missing channel is its mean reading at the start of an episode. In
+        half of the starts at a random tick it is the channel's true reading instead.
         """
         rng = self._rng
         episode = int(rng.integers(len(self._readings)))
@@ -332,13 +313,9 @@ class _ImputationNetwork(nn.Module):
     ) -> None:
         """Set the weights so that the outputs for M channels are nearly linear in the inputs.
 
-        The first 2 M units of each hidden layer compute linear estimates of the channels, which is
-        exact because silu(x) - silu(-x) = x. The other units add little at first.
-
-        Args:
-            channels: Indices of the M estimated channels.
-            weights: Weights (M, 3 N + A) of their linear estimates.
-            biases: Biases (M,) of these estimates.
+        The first 2 M units of each hidden layer compute linear estimates of the channels, with
+        weights (M, 3 N + A). This is exact because silu(x) - silu(-x) = x. The other units add
+        little at first.
         """
         first, second, last = (layer for layer in self.layers if isinstance(layer, nn.Linear))
         lines, one = 2 * len(channels), torch.eye(len(channels))
@@ -448,17 +425,9 @@ class IdentityTraining(NetworkTraining):
         piece_ticks: int,
         rng: np.random.Generator,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cut random pieces out of episodes and return the classifier's inputs for them.
+        """Cut B random pieces out of episodes; return the inputs of the slots, and the shared ones.
 
-        Args:
-            traces: Episodes to cut from.
-            noise_sd: Standard deviation of the noise on each of B pieces (B,).
-            piece_ticks: Length of the pieces in ticks.
-            rng: Source of all random numbers.
-
-        Returns:
-            Two tensors for `_IdentityNetwork.forward`, for A actions and W = `WINDOW` ticks: inputs
-            of each of N input slots (B, N, 2 W), and inputs that all slots share (B, W (A + 1)).
+        The noise (B,) of each piece is added. `_IdentityNetwork.forward` has the shapes.
         """
         readings, actions = [], []
         for place in rng.integers(len(traces), size=len(noise_sd)):
@@ -494,23 +463,15 @@ class _IdentityNetwork(nn.Module):
     def forward(self, slot_inputs: torch.Tensor, shared_inputs: torch.Tensor) -> torch.Tensor:
         """Return the scores (B, N, N): for each slot, how likely it carries each channel's signal.
 
-        Args:
-            slot_inputs: Inputs of each slot (B, N, 2 W), for W = `WINDOW` ticks.
-            shared_inputs: Inputs common to all slots (B, W (A + 1)), for A actions.
+        The inputs are those of each slot (B, N, 2 W) for W = `WINDOW` ticks, and those common to
+        all slots (B, W (A + 1)) for A actions.
         """
         first, second, last = self.layers
         x = nn.functional.silu(first(slot_inputs) + self.common(shared_inputs).unsqueeze(1))
         return last(nn.functional.silu(second(x)))
 
     def compute_loss(self, slot_inputs: torch.Tensor, shared_inputs: torch.Tensor) -> torch.Tensor:
-        """Return the cross-entropy (a scalar) of the network's scores.
-
-        In all training pieces slot i carries the signal of channel i.
-
-        Args:
-            slot_inputs: Inputs of each slot (B, N, 2 W), for W = `WINDOW` ticks.
-            shared_inputs: Inputs common to all slots (B, W (A + 1)), for A actions.
-        """
+        """Return the cross-entropy (a scalar) of the scores where slot i carries channel i."""
         scores = self(slot_inputs, shared_inputs)
         channel = torch.arange(scores.shape[-1]).expand(len(scores), -1)
         return nn.functional.cross_entropy(scores.flatten(0, 1), channel.flatten())

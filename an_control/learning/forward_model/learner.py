@@ -12,7 +12,7 @@ episodes than the new limit allows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -80,15 +80,9 @@ class ForwardModelLearner:
         self._env, self._known, self._recorded = env, model, list(recorded)
         self._recordings = EpisodeRecordings(folder, EpisodeTrace)
         self._rng = np.random.default_rng(seed)
-        self._stages: list[Callable[[], NetworkTraining]] = [
-            self._make_prediction_training,
-            self._make_identity_training,
-        ]
         self._updates = [settings.updates, settings.identity_updates]
         if settings.imputation_updates:
-            stages = 1 if recorded else 2
-            self._stages += [self._make_imputation_training] * stages
-            self._updates += [settings.imputation_updates] * stages
+            self._updates += [settings.imputation_updates] * (1 if recorded else 2)
         self._minutes, self._cut_at = settings.minutes, 0.0
         """Time limit of the newest step, and the highest limit that has cut episodes or updates
         short; 0 if none has."""
@@ -219,14 +213,7 @@ class ForwardModelLearner:
         return replace(self._known, trained={**self._known.trained, "forward": forward})
 
     def _store_time_limit_if_cut_short(self, was_cut: bool) -> None:
-        """Store the present time limit if it has ended recording or training too early.
-
-        If the run is resumed with a higher limit than the stored one, it starts from the beginning.
-
-        Args:
-            was_cut: Whether fewer steps were recorded, or fewer updates made, than the settings ask
-                for.
-        """
+        """Store the time limit if it ended recording or training too early."""
         if was_cut:
             self._cut_at = max(self._cut_at, self.settings.minutes)
 
@@ -246,9 +233,21 @@ class ForwardModelLearner:
         return self._make_training_of_current_stage()
 
     def _make_training_of_current_stage(self) -> NetworkTraining:
-        """Return a new training of the stage's network, with its share of the time limit."""
-        training = self._stages[self._stage]()
-        training.limit_s = self.settings.compute_time_limit_s(TIME["learn"][self._stage])
+        """Return a new training of the stage's network, with its share of the time limit.
+
+        In the second stage of the imputation network, training continues with the weights of the
+        first.
+        """
+        settings, rng = self.settings, np.random.default_rng(self.seed)
+        training: NetworkTraining
+        if self._stage == 0:
+            training = PredictionTraining(self._traces, settings)
+        elif self._stage == 1:
+            training = IdentityTraining(self._traces, settings, rng)
+        else:
+            arrays = self._known.arrays if self._stage == 3 else {}
+            training = ImputationTraining(self._traces, settings, rng, arrays)
+        training.limit_s = settings.compute_time_limit_s(TIME["learn"][self._stage])
         return training
 
     def _record_and_add_episodes(
@@ -258,11 +257,6 @@ class ForwardModelLearner:
 
         Without an environment nothing is recorded, and the episodes given to the constructor are
         added. All added episodes are also written to the run's folder.
-
-        Args:
-            recording_number: Number of the recording, 0 or 1, by which its file is found.
-            explorer: Chooses the actions.
-            min_steps: Minimum number of steps to record.
         """
         limit_s = self.settings.compute_time_limit_s(TIME["record"][recording_number])
         how: tuple[Any, ...] = (self.settings.faults, limit_s)
@@ -276,24 +270,6 @@ class ForwardModelLearner:
             )
         self._recordings.write_episodes(recording_number, traces)
         self._traces += traces
-
-    def _make_prediction_training(self) -> NetworkTraining:
-        """Return a new training of the prediction network."""
-        return PredictionTraining(self._traces, self.settings)
-
-    def _make_identity_training(self) -> NetworkTraining:
-        """Return a new training of the identity classifier."""
-        return IdentityTraining(self._traces, self.settings, np.random.default_rng(self.seed))
-
-    def _make_imputation_training(self) -> NetworkTraining:
-        """Return a new training of the imputation network.
-
-        In the second of its two stages, training continues with the weights of the first.
-        """
-        rng, arrays = np.random.default_rng(self.seed), self._known.arrays
-        return ImputationTraining(
-            self._traces, self.settings, rng, arrays if self._stage == 3 else {}
-        )
 
     def _make_model_without_networks(self) -> Model:
         """Return the model without the monitor's networks."""
@@ -328,9 +304,5 @@ class ForwardModelLearner:
 
 
 def _count_steps_for_updates(updates: Sequence[int]) -> int:
-    """Return how many steps of the run these updates need; a step makes up to 1,000 updates.
-
-    Args:
-        updates: Number of updates of each network.
-    """
+    """Return how many steps of the run these updates need; a step makes up to 1,000 updates."""
     return sum(-(-some // CHUNK) for some in updates)

@@ -280,11 +280,7 @@ class PredictionTraining(NetworkTraining):
         return arrays
 
     def _compute_loss_of_steps(self, steps: torch.Tensor) -> torch.Tensor:
-        """Return the mean negative log-likelihood (a scalar) of recorded steps.
-
-        Args:
-            steps: Indices (B,) of the steps.
-        """
+        """Return the mean negative log-likelihood (a scalar) of recorded steps."""
         what = self._inputs[steps], self._change[steps], self._reads[steps]
         return self._network.compute_loss(*what).mean()
 
@@ -318,11 +314,7 @@ class _PredictionNetwork(nn.Module):
     ) -> torch.Tensor:
         """Return the negative log-likelihood (B, N) of each reading, without constant terms.
 
-        Args:
-            inputs: Normalised readings and actions (B, N + A).
-            changes: Change of each reading during the step, divided by the channel's usual change
-                (B, N).
-            next_readings: Readings after the step (B, N).
+        A change is divided by the channel's usual change.
         """
         first, second = self(inputs).chunk(2, -1)
         log_scale = second.clamp(MIN_LOG_SCALE, MAX_LOG_SCALE)

@@ -23,6 +23,7 @@ from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings, Permutat
 from an_control.learning.forward_model.episodes import EpisodeTrace, play_and_record_episode
 from an_control.learning.rollout.episode import LiveEpisode
 from an_control.learning.training_disturbances import (
+    NO_DISTURBANCE,
     Fault,
     drop_unsupported_disturbances,
     make_disturber,
@@ -39,7 +40,6 @@ from an_control.policy import Model
 from an_control.policy.sizes import MonitorValidation
 from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
 
-NOMINAL = DisturbanceSettings()
 OTHERS = ("mass=1.3", "friction=0.5", "lag=0.5", "mass=1.3,friction=0.5,lag=0.5")
 """Disturbances that make other robots, if the environment can simulate them."""
 ROBOT_TICKS = 1000
@@ -85,14 +85,14 @@ def validate_monitor(
     def record_disturbed_traces(settings: DisturbanceSettings) -> list[EpisodeTrace]:
         return record_unmonitored_episodes(env, model, settings, ticks, rng)
 
-    trained = record_disturbed_traces(NOMINAL) + record_disturbed_traces(NOMINAL)
+    trained = record_disturbed_traces(NO_DISTURBANCE) + record_disturbed_traces(NO_DISTURBANCE)
     for fault in drop_unsupported_disturbances(env, dict.fromkeys(faults, 0.0)):
         trained += record_disturbed_traces(fault.settings)
     robots = [
         record_disturbed_traces(one.settings)
         for one in drop_unsupported_disturbances(env, dict.fromkeys(map(Fault, OTHERS), 0.0))
     ]
-    unmoved, count = record_disturbed_traces(NOMINAL), trained[0].readings.shape[1]
+    unmoved, count = record_disturbed_traces(NO_DISTURBANCE), trained[0].readings.shape[1]
     limits = measure_fit_limits(model, trained, [trace for robot in robots for trace in robot])
     unproven = MonitorValidation(*limits, 0, 0.0, 0.0)
     forward = replace(model.forward, validation=unproven)
@@ -106,7 +106,7 @@ def validate_monitor(
     played = sum(len(trace.actions) for trace in traces)
     hours = played * (model.task.step_s or 1.0) / 3600.0
     found = measure_share_of_identified_signals(
-        monitor, alike, record_disturbed_traces(NOMINAL), rng
+        monitor, alike, record_disturbed_traces(NO_DISTURBANCE), rng
     )
     validation = MonitorValidation(*limits, played, round(false / hours, 1), round(found, 3))
     return replace(model, forward=replace(forward, validation=validation))
@@ -241,16 +241,7 @@ def measure_share_of_identified_signals(
 def _run_monitor_and_yield_assignments(
     monitor: IdentityMonitor, readings: np.ndarray, actions: np.ndarray
 ) -> Iterator[np.ndarray]:
-    """Run the monitor over an episode and yield its assignment after each tick.
-
-    Args:
-        monitor: The monitor; this resets it.
-        readings: Readings of the input slots (T + 1, N).
-        actions: Actions that were sent (T, A).
-
-    Yields:
-        For each channel (N,) the input slot that the monitor assigns to it.
-    """
+    """Run the monitor over an episode; yield after each tick the slot (N,) of each channel."""
     monitor.reset()
     for tick in range(len(actions)):
         before = actions[tick - 1] if tick else np.zeros_like(actions[0])
@@ -297,12 +288,7 @@ def measure_fit_limits(
 
 
 def _find_largest_slow_sensor_count(forward: ForwardModel, trace: EpisodeTrace) -> int:
-    """Return the largest number of sensors that at one time seemed slower than the control rate.
-
-    Args:
-        forward: The forward model.
-        trace: The recorded episode.
-    """
+    """Return the largest number of sensors that at one time seemed slower than the control rate."""
     limits, still = FitLimits(0.0, 0.0, 0), forward.still_values
     fit = RobotFit(limits, len(forward.channels), still, MONITOR.fit)
     most, before = 0, np.full(len(forward.channels), np.nan)
@@ -335,11 +321,6 @@ def _compute_excess_cost_of_each_tick(
 
     The cost is the negative log-likelihood of the tick's readings, if each slot carries its own
     channel's signal.
-
-    Args:
-        forward: The forward model.
-        costs: Computes the costs of readings by the forward model.
-        trace: The recorded episode.
     """
     readings, actions = trace.readings.astype(np.float32), trace.actions.astype(np.float32)
     prediction = forward.predict(readings[:-1], actions)
@@ -349,14 +330,7 @@ def _compute_excess_cost_of_each_tick(
 
 
 def _compute_running_means(excess_costs: np.ndarray) -> np.ndarray:
-    """Return running means of the excess cost, over the monitor's number of ticks W.
-
-    Args:
-        excess_costs: Cost of each tick above its usual value (T,).
-
-    Returns:
-        The means (T - W,), without those of the first W ticks; empty for a shorter episode.
-    """
+    """Return running means (T - W,) of the excess cost (T,), over the monitor's W ticks."""
     means, mean, ticks = [], 0.0, MONITOR.fit.ticks
     for tick, nats in enumerate(excess_costs.tolist(), start=1):
         mean += (nats - mean) / min(tick, ticks)
@@ -367,14 +341,7 @@ def _compute_running_means(excess_costs: np.ndarray) -> np.ndarray:
 def _does_model_explain_trace(
     forward: ForwardModel, costs: Costs, trace: EpisodeTrace, max_excess: float
 ) -> bool:
-    """Return whether the forward model explains the readings of a recorded episode.
-
-    Args:
-        forward: The forward model.
-        costs: Computes the costs of readings by the forward model.
-        trace: The recorded episode.
-        max_excess: Largest allowed median of the running means of the excess cost, in nats.
-    """
+    """Return whether the forward model explains the readings of a recorded episode."""
     means = _compute_running_means(_compute_excess_cost_of_each_tick(forward, costs, trace))
     return len(means) > 0 and float(np.median(means)) <= max_excess
 
@@ -382,17 +349,9 @@ def _does_model_explain_trace(
 def _compute_gains_of_best_wrong_assignment(
     forward: ForwardModel, costs: Costs, trace: EpisodeTrace
 ) -> np.ndarray:
-    """Return the log-likelihood gain of the best wrong assignment over the right one, per tick.
+    """Return the gains (T,) in nats of the best wrong assignment of slots over the right one.
 
-    In the right assignment each slot carries its own channel's signal.
-
-    Args:
-        forward: The forward model.
-        costs: Computes the cost of each assignment.
-        trace: A recorded episode in which all signals stay in place.
-
-    Returns:
-        Gains (T,) in nats; 0 where no other assignment is much better.
+    A gain is 0 where no other assignment is much better.
     """
     readings, actions = trace.readings.astype(np.float32), trace.actions.astype(np.float32)
     prediction = forward.predict(readings[:-1], actions)

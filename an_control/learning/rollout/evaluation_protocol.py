@@ -17,7 +17,7 @@ from an_control.policy import Monitor
 
 MemoryMode = Literal["kept", "reset", "zeroed"]
 RemovablePart = Literal["attention", "queries", "action"]
-"""Part of a policy that can be removed (`an_control.learning.evaluation.ablation`)."""
+"""Part of a policy that can be removed (`an_control.learning.evaluation.evaluate`)."""
 OWN_WORDS = (
     f"{', '.join(get_args(MemoryMode))}, until=STEP, monitor={'|'.join(get_args(Monitor))},"
     f" without={'|'.join(get_args(RemovablePart))}, background=NAME"

@@ -106,12 +106,7 @@ def unpack_checkpoint(content: bytes) -> dict[str, Any]:
 
 
 def _replace_references_by_arrays(value: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """Return a copy of a nested value in which arrays replace the references to them.
-
-    Args:
-        value: A value of the checkpoint's header.
-        arrays: The checkpoint's arrays by name.
-    """
+    """Return a copy of a nested value in which arrays replace the references to them."""
     if isinstance(value, list):
         return [_replace_references_by_arrays(entry, arrays) for entry in value]
     if not isinstance(value, dict):
@@ -348,10 +343,6 @@ def _flatten_settings(part: Any, name: str = "") -> Iterator[tuple[str, str]]:
     """Yield a pair for each setting in nested dicts: its name, and its value as JSON.
 
     A name contains the keys of all nested dicts, such as "settings.streams.noise".
-
-    Args:
-        part: The settings, or a part of them.
-        name: Name of this part of the settings; "" if it is all settings.
     """
     if not isinstance(part, Mapping):
         yield name, json.dumps(part)
@@ -436,12 +427,7 @@ class EpisodeRecordings(Generic[E]):
 
     @staticmethod
     def _read_field_of_episodes(stored: Any, name: str) -> list[Any]:
-        """Return the values of one field, one for each episode in a file.
-
-        Args:
-            stored: Arrays of the npz file by name.
-            name: Name of the field.
-        """
+        """Return the values of one field, one for each episode in a file."""
         if f"{name}.lengths" not in stored:
             numbers: list[Any] = stored[name].tolist()
             return numbers

@@ -147,14 +147,7 @@ class RunLoop:
     def _run_in_locked_folder(
         self, report: Report | None, stop_after: int | None, is_new: bool
     ) -> None:
-        """Make the steps of the run that are left, in the locked folder.
-
-        Args:
-            report: Function that receives the metrics of each step. If it returns False, the run
-                stops.
-            stop_after: Number of the step after which to stop; None to make all steps.
-            is_new: Whether the folder is new. A new folder is removed if the first step fails.
-        """
+        """Make the steps of the run that are left, in the locked folder."""
         board: MetricsBoard | None = None
         saved, more = time.monotonic(), True
         try:
@@ -208,12 +201,7 @@ class RunLoop:
     def _make_progress_report(
         self, event: Literal["begin", "step", "end"], metrics: Mapping[str, Any] = NO_FIGURES
     ) -> RunProgress:
-        """Return a progress report of the run as it is now.
-
-        Args:
-            event: Event to report.
-            metrics: Metrics of the step, by name.
-        """
+        """Return a progress report of the run as it is now."""
         learner = self.learner
         share = self.done / max(1, learner.total_steps)
         return RunProgress(
@@ -250,14 +238,7 @@ class RunLoop:
         return line
 
     def _write_model_and_tell_if_best(self, metrics: Mapping[str, Any]) -> bool:
-        """Write the model file if the score "validation" of this step is the best so far.
-
-        Args:
-            metrics: Metrics of the step, by name.
-
-        Returns:
-            Whether the score is the best so far, so that the file was written.
-        """
+        """Write the model file and return True if this step has the best "validation" so far."""
         best = "validation" in metrics and bool(metrics["validation"] >= self._best)
         if best:
             self._best = metrics["validation"]

@@ -28,7 +28,7 @@ from an_control.learning.teacher.sb3_algorithm import (
     make_mlp_model,
 )
 from an_control.learning.teacher.settings import TeacherSettings, make_contender_settings
-from an_control.learning.teacher.teachers import Layers, Teacher, select_run_hashes
+from an_control.learning.teacher.teachers import Teacher, select_run_hashes
 from an_control.learning.teacher.training_episodes import make_disturbed_episode
 from an_control.learning.training_disturbances import draw_at_most_one_disturbance
 from an_control.load import make_policy
@@ -109,27 +109,6 @@ class Contender:
         line = self.library.train_iteration()
         self.done += 1
         return line
-
-    def export_actor_layers_and_tanh_flag(
-        self, choices: Sequence[int], largest_logit: float
-    ) -> tuple[Layers, bool]:
-        """Return the layers of the actor, which take observations that are not normalised.
-
-        Args:
-            choices: Number of options of each group of discrete actions; empty for continuous
-                actions.
-            largest_logit: Number by which the logits of discrete actions are divided, to bring them
-                between -1 and 1.
-
-        Returns:
-            The weight and the bias of each layer, and whether a tanh follows the last layer.
-        """
-        layers, squashed = self.library.export_actor_layers_and_tanh_flag()
-        if choices:
-            layers, squashed = centre_and_scale_logits(layers, choices, largest_logit), True
-        return fold_normalisation_into_layers(
-            layers, self.library.compute_observation_normalisation()
-        ), squashed
 
     def record_validation_return(self, mean_return: float) -> None:
         """Update the best validation so far, and the step of the newest clear improvement.
@@ -262,7 +241,7 @@ class TeacherLearner:
         """Return the finished share (0..1) of the run."""
         if self.end_reason:
             return 1.0
-        return self._used_share_of_limits
+        return self._compute_share_of_limits_used_by(self._done, self._seconds)
 
     @property
     def minutes_left(self) -> float:
@@ -271,19 +250,10 @@ class TeacherLearner:
             return math.inf
         return max(0.0, self.limits.minutes - self._seconds / 60.0)
 
-    @property
-    def _used_share_of_limits(self) -> float:
-        """Return the used share (0..1) of the run's limit of time or steps, the larger of both."""
-        return self._compute_share_of_limits_used_by(self._done, self._seconds)
-
     def _compute_share_of_limits_used_by(self, iterations: int, seconds: float) -> float:
         """Return which share (0..1) of the limit of time or steps some iterations use up.
 
         If the run has both limits, it is the larger share.
-
-        Args:
-            iterations: Number of iterations.
-            seconds: Processor time of these iterations, in seconds.
         """
         limits = self.limits
         shares = [iterations * self.settings.iteration / (limits.steps or math.inf)]
@@ -302,12 +272,11 @@ class TeacherLearner:
             return f"reached {limits.steps} steps"
         if limits.minutes is not None and self._seconds >= 60.0 * limits.minutes:
             return f"reached {limits.minutes:g} minutes"
+        since_marked = self._compute_share_of_limits_used_by(
+            self._done, self._seconds
+        ) - self._compute_share_of_limits_used_by(*self._marked)
         limited = limits.steps is not None or limits.minutes is not None
-        patient = (
-            limited
-            and self._used_share_of_limits - self._compute_share_of_limits_used_by(*self._marked)
-            < PATIENCE
-        )
+        patient = limited and since_marked < PATIENCE
         if all(one.is_stalled for one in self._contenders) and not patient:
             return f"no better validation since step {self._contenders[0].marked_at}"
         return ""
@@ -396,9 +365,12 @@ class TeacherLearner:
             run: Facts about the run, such as its number of steps, to store in the header of the
                 model file.
         """
-        layers, squashed = self._newest.export_actor_layers_and_tanh_flag(
-            self._choices, self._largest_logit
-        )
+        library = self._newest.library
+        layers, squashed = library.export_actor_layers(), library.squashed
+        if self._choices:
+            layers = centre_and_scale_logits(layers, self._choices, self._largest_logit)
+            squashed = True
+        layers = fold_normalisation_into_layers(layers, library.compute_observation_normalisation())
         how = f"{self.settings.algorithm.upper()} of stable-baselines3"
         trained = {"how": how, "seed": self.seed, "steps": self._newest.environment_steps, **run}
         return make_mlp_model(layers, "tanh" if squashed else "clip", self._task, trained)
@@ -427,12 +399,7 @@ class TeacherLearner:
     def _measure_validation_returns(
         self, policy: Policy, episodes: Sequence[tuple[int, DisturbanceSettings]]
     ) -> list[float]:
-        """Play validation episodes and return the sum of the rewards of each that did not fail.
-
-        Args:
-            policy: The policy; it is reset before each episode.
-            episodes: Seed and disturbance of each episode.
-        """
+        """Play validation episodes and return the sum of the rewards of each that did not fail."""
         ids, failures = policy.nominal_ids, self._newest.library.failures
         totals = []
         for seed, fault in episodes:
@@ -448,14 +415,7 @@ class TeacherLearner:
     def _measure_return_in_episode(
         self, policy: Policy, ids: tuple[str, ...], seed: int, fault: DisturbanceSettings
     ) -> float:
-        """Play one validation episode and return the sum of its rewards.
-
-        Args:
-            policy: The policy, in its reset state.
-            ids: Ids of the observation's entries.
-            seed: Seed of the environment and of the disturbance.
-            fault: The disturbance.
-        """
+        """Play one validation episode and return the sum of its rewards."""
         episode = make_disturbed_episode(self._env, seed, fault)
         for tick in episode:
             if tick.arrived or episode.sent is None:

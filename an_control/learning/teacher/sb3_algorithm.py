@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -116,21 +115,6 @@ class Normalisation(NamedTuple):
 
     mean: np.ndarray
     sd: np.ndarray
-
-
-def export_actor_layers(algorithm: Any) -> Layers:
-    """Return the weights (out, in) and biases (out,) of the actor's layers as float64.
-
-    For PPO the output of the last layer is the mean action, or the logits of discrete actions. For
-    SAC, TD3 and TQC it is the value to which tanh is applied.
-
-    Args:
-        algorithm: Algorithm of stable-baselines3.
-    """
-    return tuple(
-        (part.weight.detach().double().numpy(), part.bias.detach().double().numpy())
-        for part in list_actor_layers(algorithm.policy)
-    )
 
 
 def list_actor_layers(policy: Any) -> Sequence[nn.Linear]:
@@ -281,7 +265,7 @@ class LibraryAlgorithm:
             for env, one in zip(envs, seeds, strict=True)
         ]
         self._vectorised = VecNormalize(
-            DummyVecEnv([partial(_return_unchanged, one) for one in self._episodes]),
+            DummyVecEnv([lambda env=one: env for one in self._episodes]),  # type: ignore[misc]
             norm_obs=start is None,
             norm_reward=settings.normalise_reward,
             clip_obs=CLIP,
@@ -296,9 +280,10 @@ class LibraryAlgorithm:
         self._replay = None
         if settings.algorithm != "ppo":
             self._replay = ReplayFile(folder / REPLAY, self._algorithm.replay_buffer)
-        self._squashed = settings.algorithm != "ppo" or (
+        self.squashed = settings.algorithm != "ppo" or (
             start is not None and start.output_function == "tanh"
         )
+        """Whether a tanh follows the last layer of the actor."""
         if start is not None:
             self._copy_start_network_into_actor(start)
 
@@ -337,9 +322,16 @@ class LibraryAlgorithm:
             for parameter in (policy.log_std, *own):
                 parameter.requires_grad_(not frozen)
 
-    def export_actor_layers_and_tanh_flag(self) -> tuple[Layers, bool]:
-        """Return weight and bias of each actor layer, and whether a tanh follows the last one."""
-        return export_actor_layers(self._algorithm), self._squashed
+    def export_actor_layers(self) -> Layers:
+        """Return the weights (out, in) and biases (out,) of the actor's layers as float64.
+
+        For PPO the output of the last layer is the mean action, or the logits of discrete actions.
+        For SAC, TD3 and TQC it is the value to which tanh is applied.
+        """
+        return tuple(
+            (part.weight.detach().double().numpy(), part.bias.detach().double().numpy())
+            for part in list_actor_layers(self._algorithm.policy)
+        )
 
     def compute_observation_normalisation(self) -> Normalisation:
         """Return the normalisation of the actor's inputs that training has used.
@@ -350,7 +342,7 @@ class LibraryAlgorithm:
         """
         vectorised = self._vectorised
         if not vectorised.norm_obs:
-            width = export_actor_layers(self._algorithm)[0][0].shape[1]
+            width = self.export_actor_layers()[0][0].shape[1]
             return Normalisation(np.zeros(width), np.ones(width))
         known: Any = vectorised.obs_rms
         varied = known.var > SEEN**2 * (known.var + vectorised.epsilon)
@@ -365,7 +357,7 @@ class LibraryAlgorithm:
         Args:
             choices: Number of options of each group of discrete actions.
         """
-        *hidden, (weight, bias) = export_actor_layers(self._algorithm)
+        *hidden, (weight, bias) = self.export_actor_layers()
         x = self._algorithm.rollout_buffer.observations.reshape(-1, hidden[0][0].shape[1])
         for hidden_weight, hidden_bias in hidden:
             x = np.maximum(x @ hidden_weight.T + hidden_bias, 0.0)
@@ -428,7 +420,7 @@ class LibraryAlgorithm:
     def _copy_start_network_into_actor(self, start: Teacher) -> None:
         """Copy a teacher's relu network into PPO's actor."""
         policy = self._algorithm.policy
-        if self._squashed:
+        if self.squashed:
             policy.action_net = torch.nn.Sequential(policy.action_net, torch.nn.Tanh())
         assert start.layers is not None
         with torch.no_grad():
@@ -443,31 +435,13 @@ def _get_global_random_states() -> dict[str, Any]:
 
 
 def _set_global_random_states(state: dict[str, Any]) -> None:
-    """Set the global generators of torch and numpy to the states in a dict.
-
-    Args:
-        state: The dict, as `_get_global_random_states` returned it.
-    """
+    """Set the global generators of torch and numpy to the states in a dict."""
     torch.set_rng_state(torch.from_numpy(state["torch"]))
     np.random.set_state(tuple(state["numpy"]))
 
 
-def _return_unchanged(env: TrainingEpisodes) -> TrainingEpisodes:
-    """Return the given environment.
-
-    stable-baselines3 takes a function that makes an environment; this one gives it an existing one.
-    """
-    return env
-
-
 def _make_algorithm(vectorised: Any, settings: TeacherSettings, seed: int) -> Any:
-    """Return a new algorithm of stable-baselines3 or sb3-contrib.
-
-    Args:
-        vectorised: Vectorised environment of the library, which holds all training environments.
-        settings: The algorithm and its settings.
-        seed: Seed of the random numbers of the algorithm.
-    """
+    """Return a new algorithm of stable-baselines3 or sb3-contrib."""
     import sb3_contrib
     import stable_baselines3
     from stable_baselines3.common.noise import NormalActionNoise

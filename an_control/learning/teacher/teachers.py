@@ -292,16 +292,7 @@ def read_teacher(teacher_option: str, env: gymnasium.Env[Any, Any]) -> Teacher:
 
 
 def _load_onnx_teacher(path: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
-    """Read an ONNX file, a network of another tool, as a teacher.
-
-    Args:
-        path: Path of the file.
-        env: The environment in which the teacher acts.
-
-    Raises:
-        ValueError: The network keeps a state, or has other readings or actuators than the
-            environment.
-    """
+    """Read an ONNX file, a network of another tool, as a teacher."""
     model = read_model(Path(path), monitor=False)
     network = model.network
     assert network is not None
@@ -323,16 +314,7 @@ def _load_onnx_teacher(path: str, env: gymnasium.Env[Any, Any]) -> FunctionTeach
 def _import_teacher_function(
     teacher_option: str, module_and_name: str, env: gymnasium.Env[Any, Any]
 ) -> FunctionTeacher:
-    """Import a function as a teacher, and try it on the first observation of the environment.
-
-    Args:
-        teacher_option: Text with which the user named the teacher, for the texts of errors.
-        module_and_name: "MODULE:FUNCTION".
-        env: The environment in which the teacher acts.
-
-    Raises:
-        ValueError: The function cannot be imported, fails, or returns an action of a wrong shape.
-    """
+    """Import a teacher "MODULE:FUNCTION", and try it on the environment's first observation."""
     module, _, name = module_and_name.partition(":")
     observation = NewestReadings()(env.reset(seed=0)[0])
     try:
@@ -353,17 +335,7 @@ def _import_teacher_function(
 def _load_stable_baselines_teacher(
     algorithm: str, path: Path, env: gymnasium.Env[Any, Any]
 ) -> FunctionTeacher:
-    """Read a saved algorithm of stable-baselines3 as a teacher, without its exploration noise.
-
-    Args:
-        algorithm: Name of the algorithm.
-        path: The saved file.
-        env: The environment in which the teacher acts.
-
-    Raises:
-        ValueError: The file cannot be read, or its observation or action space is not that of the
-            environment.
-    """
+    """Read a saved algorithm of stable-baselines3 as a teacher, without its exploration noise."""
     if importlib.util.find_spec("stable_baselines3") is None:
         raise ValueError(
             f"teacher {algorithm}:{path}: stable-baselines3 is not installed"
@@ -399,14 +371,7 @@ def _check_teacher_fits(
     reading_shape: tuple[int, ...],
     action_shape: tuple[int, ...],
 ) -> None:
-    """Raise ValueError unless a teacher has the environment's numbers of readings and actions.
-
-    Args:
-        name: Text with which the user named the teacher, for the text of the error.
-        env: The environment.
-        reading_shape: Shape of the teacher's observations.
-        action_shape: Shape of the teacher's actions.
-    """
+    """Raise ValueError unless a teacher has the environment's numbers of readings and actions."""
     wanted = env.observation_space.shape, env.action_space.shape
     if (reading_shape, action_shape) != wanted:
         raise ValueError(
@@ -442,16 +407,7 @@ def load_pybullet_ant_teacher() -> NetworkTeacher:
 
 
 def _parse_ant_arrays(source: str) -> list[np.ndarray]:
-    """Return the six arrays of the ant policy from the Python source of the example.
-
-    They stand there in assignments ``NAME = np.array(LITERAL)``.
-
-    Args:
-        source: Python source code, which is parsed but not run.
-
-    Returns:
-        Weight and bias of each layer, the first layer first.
-    """
+    """Return the arrays of the ant policy from Python source, which is not run."""
     found = {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import gymnasium
@@ -13,6 +12,7 @@ from gymnasium import spaces
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings, Tick
 from an_control.learning.training_disturbances import (
+    NO_FAULTS,
     Fault,
     draw_at_most_one_disturbance,
     make_disturber,
@@ -24,7 +24,6 @@ from an_control_sim.gym.spaces import encode_choices_as_numbers
 
 LONGEST_BURST = 20
 """Upper limit, not reached, of the number of steps of a burst of random or zero actions."""
-NO_FAULTS: Mapping[Fault, float] = MappingProxyType({})
 
 
 def make_disturbed_episode(
@@ -184,14 +183,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._rng.bit_generator.state = state["rng"]
 
     def _mark_episode_as_failed(self, failure: BrokenEnvironmentError) -> None:
-        """Count a failed episode, and mark it so that the next `reset` starts another one.
-
-        Args:
-            failure: Why the episode failed.
-
-        Raises:
-            BrokenEnvironmentError: Too many episodes failed in a row.
-        """
+        """Count a failed episode, and mark it so that the next `reset` starts another one."""
         self._failures.count_failure(failure)
         self._failed = True
 
@@ -212,12 +204,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
                 self._mark_episode_as_failed(failure)
 
     def _start_episode(self, seed: int, fault: DisturbanceSettings) -> None:
-        """Start an episode.
-
-        Args:
-            seed: Seed of environment and disturbance.
-            fault: The disturbance, which may be none.
-        """
+        """Start an episode."""
         self._seed, self._fault = seed, fault
         self._played: list[np.ndarray] = []
         self._newest = NewestReadings()
@@ -237,14 +224,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
         )
 
     def _send_action_and_sum_rewards(self, action: np.ndarray) -> float:
-        """Send an action, and repeat it in each step until a message with readings arrives.
-
-        Args:
-            action: The action (A,).
-
-        Returns:
-            The sum of the rewards of all these steps.
-        """
+        """Send an action until a message with readings arrives, and return the sum of rewards."""
         self._played.append(np.asarray(action, np.float32))
         reward = self._episode.send_action(self._played[-1])
         self._advance_tick()
@@ -276,12 +256,7 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def _make_discrete_action_space(choices: tuple[int, ...]) -> gymnasium.Space[Any]:
-    """Return the gymnasium space of discrete actions, in a form that stable-baselines3 supports.
-
-    Args:
-        choices: Number of options of each group, one of which is chosen in each step. A group of
-            one option is a bit, which is on or off. See `spaces.Actions`.
-    """
+    """Return the space of groups of options (a group of one is a bit) for stable-baselines3."""
     if len(choices) == 1 and choices[0] > 1:
         return spaces.Discrete(choices[0])
     if set(choices) == {1}:

@@ -166,10 +166,8 @@ class PatchBatches:
     ) -> PatchRow:
         """Draw an episode and disturbances for a row of the batch and return the new row.
 
-        Args:
-            row_number: Index of the row in the batch. Odd rows draw from the newest episodes only.
-            previous_row: The row's replay of its previous episode; None for its first episode. For
-                a student with a memory, only the first episode starts at a random step.
+        Odd rows draw from the newest episodes only. For a student with a memory, only the first
+        episode of a row starts at a random step.
         """
         settings, rng = self._settings, self._rng
         newest = settings.newest if row_number % 2 else len(self._episodes)
@@ -312,16 +310,7 @@ def merge_equal_patches(
 def _average_and_count_normalised_patches(
     frames: np.ndarray, patch_side: int, chosen: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each frame the mean of the chosen patches, after layer normalisation of each.
-
-    Args:
-        frames: Gray frames (B, H, W).
-        patch_side: Side of a patch in pixels.
-        chosen: Mask (B, N), True for those of the N patches of a frame that are averaged.
-
-    Returns:
-        The mean patch (B, p * p), and the number (B,) of patches averaged.
-    """
+    """Return mean (B, p * p) and number of layer-normalised patches, those of a mask (B, N)."""
     batch, height, width = frames.shape
     cut = frames.reshape(batch, height // patch_side, patch_side, width // patch_side, patch_side)
     pixels = cut.transpose(0, 1, 3, 2, 4).reshape(batch, -1, patch_side**2) / np.float32(WHITE)

@@ -205,20 +205,6 @@ def record_episode(
 CHANNEL = make_placeholder_ids(1)
 
 
-def compute_seen_frame_indices_if_undisturbed(steps: int, stack: int) -> np.ndarray:
-    """Return the indices of the frames that a student sees at each step without disturbances.
-
-    Args:
-        steps: Number T of steps.
-        stack: Number f of frames that the student sees at once.
-
-    Returns:
-        The indices (T, f) of frames in the episode, the newest frame last. In the first steps,
-        frame 0 takes the place of frames before the start.
-    """
-    return np.maximum(np.arange(steps)[:, None] - np.arange(stack)[::-1], 0)
-
-
 def draw_seen_frame_and_action_step_indices(
     steps: int,
     stack: int,
@@ -244,7 +230,8 @@ def draw_seen_frame_and_action_step_indices(
         Indices (K, f) of the frames seen at each of the K steps at which the student acts, and
         indices (K,) of these steps.
     """
-    frames = compute_seen_frame_indices_if_undisturbed(steps, stack)
+    # Without disturbances; before the start of the episode, frame 0 takes the place of frames.
+    frames = np.maximum(np.arange(steps)[:, None] - np.arange(stack)[::-1], 0)
     disturbing = make_disturber(1, replace(disturbance, missing=NO_DISTURBANCE.missing), rng)
     if disturbing is None:
         return frames, np.arange(steps)

@@ -87,16 +87,7 @@ def train_student_on_batch(
 
 
 def _compute_loss(scores: Tensor, labels: Tensor, settings: PatchDaggerSettings) -> Tensor:
-    """Return the loss of a student's actions at K steps, a scalar.
-
-    For discrete actions it is the cross-entropy, for continuous actions the mean weighted error.
-
-    Args:
-        scores: The student's outputs (K, A). The discrete action is the one with the largest score;
-            continuous actions are the tanh of the scores.
-        labels: The teacher's actions (K, A).
-        settings: Kind of the actions, and weights of the loss.
-    """
+    """Return the loss of scores (K, A): cross-entropy for discrete actions, else weighted error."""
     if not settings.student.choice:
         scale = scores.new_tensor(settings.loss_scale)
         error = functional.smooth_l1_loss(scores.tanh(), labels, reduction="none", beta=0.3)
@@ -238,9 +229,6 @@ class PatchDagger:
         """Record the episodes of one round.
 
         In the first round the teacher drives, in later rounds the student.
-
-        Args:
-            rng: Source of all random numbers of the round.
         """
         settings = self.settings
         if self._round == 0:
@@ -278,15 +266,7 @@ class PatchDagger:
     def _record_episode(
         self, policy: Policy | None, noise_strength: float, rng: np.random.Generator, max_steps: int
     ) -> PatchEpisode:
-        """Record one episode with the run's environment and teacher.
-
-        Args:
-            policy: Policy that drives; None to let the teacher drive.
-            noise_strength: Factor of the random walk that is added to the first number of every
-                action.
-            rng: Source of all random numbers of the episode.
-            max_steps: Maximum number of steps.
-        """
+        """Record an episode that the policy drives, or the teacher if `policy` is None."""
         return record_episode(
             self._env, self._teacher, policy, self.settings, noise_strength, rng, max_steps
         )

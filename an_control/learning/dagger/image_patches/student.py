@@ -261,15 +261,7 @@ class VisionStudent(nn.Module):
         return self._apply_linear(hidden, "head.1.weight", "head.1.bias"), memory_state
 
     def _run_memory(self, inputs: Tensor, memory_state: Tensor) -> tuple[Tensor, Tensor]:
-        """Run the convolving head's memory, a GRU, over T ticks.
-
-        Args:
-            inputs: Inputs (B, T, i) of the GRU.
-            memory_state: State (B, H) of the GRU before the first tick.
-
-        Returns:
-            The state (B, T, H) after each tick, and the state (B, H) after the last tick.
-        """
+        """Run the head's GRU over T ticks; return the states (B, T, H) and the last one (B, H)."""
         staying = functional.pad(
             self.find_parameter("memory.hidden_bias"), (2 * memory_state.shape[-1], 0)
         )
@@ -336,13 +328,7 @@ class VisionStudent(nn.Module):
     def _apply_linear(
         self, inputs: Tensor, weight_name: str, bias_name: str | None = None
     ) -> Tensor:
-        """Apply the linear layer whose weights and biases have the given names in a model file.
-
-        Args:
-            inputs: Inputs (..., i).
-            weight_name: Name of the weights (o, i).
-            bias_name: Name of the biases (o,); None for no bias.
-        """
+        """Apply the linear layer whose weights and biases have the given names in a model file."""
         return functional.linear(
             inputs,
             self.find_parameter(weight_name),
