@@ -177,7 +177,8 @@ def _exclude_none_from_choices(type_hint: Any) -> Any:
     """
     if get_origin(type_hint) is Annotated:
         kind, *marks = get_args(type_hint)
-        return Annotated[(_exclude_none_from_choices(kind), *marks)]
+        annotated: Any = Annotated
+        return annotated[tuple([_exclude_none_from_choices(kind), *marks])]
     kinds = [one for one in get_args(type_hint) if one is not NoneType]
     if NoneType not in get_args(type_hint) or [get_origin(one) for one in kinds] != [Literal]:
         return type_hint
