@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import PIPE
 
 LIMIT_S = 180.0
 START = "import sys; from an_control.cli import main; sys.exit(main())"
@@ -28,11 +29,10 @@ class Program:
         return subprocess.CompletedProcess(process.args, process.returncode, out, errors)
 
     @contextmanager
-    def started(self, *arguments: object) -> Iterator[subprocess.Popen[str]]:
-        pipe = subprocess.PIPE
+    def started(self, *arguments: object, stdout: int = PIPE) -> Iterator[subprocess.Popen[str]]:
         process = subprocess.Popen(
             [sys.executable, "-c", START, *map(str, arguments)],
-            stdout=pipe, stderr=pipe, text=True, cwd=self._folder,
+            stdout=stdout, stderr=PIPE, text=True, cwd=self._folder,
         )  # fmt: skip
         try:
             yield process

@@ -99,9 +99,14 @@ def measure_tick_time_on_one_core(
         env=os.environ | ONE_THREAD,
         stdout=subprocess.PIPE,
         text=True,
+        start_new_session=True,  # Ctrl-C interrupts this process only
     ) as process:
         assert process.stdout is not None
-        yield from map(json.loads, process.stdout)
+        try:
+            yield from map(json.loads, process.stdout)
+        except BaseException:
+            process.kill()
+            raise
     if process.returncode:
         raise RuntimeError(f"{' '.join(command)} ended with status {process.returncode}")
 

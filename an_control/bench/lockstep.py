@@ -136,7 +136,7 @@ def measure_lockstep_speed(
     command = node_command_line or [sys.executable, "-m", "an_control.bench.lockstep", str(path)]
     # Jazzy's ROS graph keeps a node that was dropped without being destroyed.
     with initialise_ros_and_create_node("simulator", "") as simulator:
-        node = subprocess.Popen(make_command_end_with_parent(command))
+        node = subprocess.Popen(make_command_end_with_parent(command), start_new_session=True)
         try:
             bridge = Bridge(
                 simulator,

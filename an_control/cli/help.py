@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from itertools import pairwise
+from types import NoneType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import tyro
@@ -149,7 +150,7 @@ def add_help_texts(verb: type[Command]) -> type[Command]:
     texts = _collect_docstrings_of_all_fields(verb)
     annotations: dict[str, Any] = {}
     for field in fields(verb):  # type: ignore[arg-type]
-        hint = hints[field.name]
+        hint = _exclude_none_from_choices(hints[field.name])
         if any(isinstance(one, ARG) for one in getattr(hint, "__metadata__", ())):
             annotations[field.name] = conf.DisallowNone[hint]  # it says for itself
             continue
@@ -164,6 +165,33 @@ def add_help_texts(verb: type[Command]) -> type[Command]:
         )
         annotations[field.name] = Annotated[kind, about]
     return type(verb.__name__, (verb,), {"__annotations__": annotations, "__doc__": verb.__doc__})
+
+
+def _exclude_none_from_choices(type_hint: Any) -> Any:
+    """Return a type hint from which tyro does not make "None" one of the words to choose from.
+
+    None is only the default of such an argument. Other type hints are returned as they are.
+
+    Args:
+        type_hint: Type of an argument's dataclass field.
+    """
+    if get_origin(type_hint) is Annotated:
+        kind, *marks = get_args(type_hint)
+        annotated: Any = Annotated
+        return annotated[tuple([_exclude_none_from_choices(kind), *marks])]
+    kinds = [one for one in get_args(type_hint) if one is not NoneType]
+    if NoneType not in get_args(type_hint) or [get_origin(one) for one in kinds] != [Literal]:
+        return type_hint
+    words: tuple[str, ...] = get_args(kinds[0])
+    spec: Any = tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=f"{{{','.join(words)}}}",
+        instance_from_str=lambda given: given[0],
+        is_instance=lambda value: value is None or value in words,
+        str_from_instance=lambda value: [str(value)],
+        choices=words,
+    )
+    return Annotated[type_hint, spec]
 
 
 def _is_type_of_free_positional(type_hint: Any) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -41,7 +42,8 @@ class StatusCommand:
     """Show a policy node's lifecycle state, e-stop, parts and sources, until Ctrl-C.
 
     The table is made of the node's diagnostics, which come once a second, and of its lifecycle
-    state. Exit status 0: no part reports an error; 1: a part does, or there is no such node.
+    state. It is printed only once if the output is not a terminal. Exit status 0: no part reports
+    an error; 1: a part does, or there is no such node.
     """
 
     node: tyro.conf.Positional[str] = ""
@@ -61,21 +63,16 @@ class StatusCommand:
 
     def _show_status_and_get_exit_status(self, operator: Operator, node: str) -> int:
         console, status = Console(), None
-        if not console.is_terminal:
-            console.width = WIDE
         statuses = operator.iterate_statuses(node)
-        try:
-            if self.once or not console.is_terminal:
+        if not sys.stdout.isatty():  # rich counts a pipe as a terminal if FORCE_COLOR is set
+            console.width = WIDE
+        if self.once or not sys.stdout.isatty():
+            status = next(statuses)
+            console.print(_make_status_table(status))
+        else:
+            with suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False) as live:
                 for status in statuses:
-                    console.print(_make_status_table(status))
-                    if self.once:
-                        break
-            else:
-                with Live(console=console, auto_refresh=False) as live:
-                    for status in statuses:
-                        live.update(_make_status_table(status), refresh=True)
-        except KeyboardInterrupt:
-            pass
+                    live.update(_make_status_table(status), refresh=True)
         if status is None:
             return 0
         write_json(self.json, asdict(status))

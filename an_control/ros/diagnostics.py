@@ -382,9 +382,7 @@ class DiagnosticsReport:
         rates_hz = self._measure_recent_message_rates_hz(source, now_ns)
         text = source.error or f"{source.present} of {source.expected} channels present"
         if not (source.error or source.fresh):
-            text = "no fresh message"
-            if self._real_time:
-                text = self._controller.table.explain_lateness(source.name, now_ns)
+            text = self._controller.table.explain_lateness(source.name, now_ns)
             if not publishers:
                 text = f"no publisher{suggest_similar_topic(self._node, topic, config.type)}"
         wrong: dict[str, str] = {}

@@ -20,8 +20,9 @@ class Lockstep:
 
     Args:
         sources: The names of the sources.
-        wait_ns: The longest time in ns to wait, after the first message with a stamp, for the
-            messages of the other sources.
+        wait_ns: The longest time in ns to wait for the messages of the other sources, after the
+            first message since the node has acted. If newer stamps come meanwhile, the wait does
+            not start again, because a source whose stamps lag would make it endless.
     """
 
     def __init__(self, sources: Iterable[str], wait_ns: int) -> None:
@@ -72,7 +73,9 @@ class Lockstep:
         if stamp_ns is None:
             self._unstamped.add(source)
         elif self._pending_ns is None or self._is_new_stamp(stamp_ns, self._pending_ns):
-            self._pending_ns, self._since_ns, self._acted = stamp_ns, now_ns, False
+            if self._acted or self._pending_ns is None:
+                self._since_ns = now_ns
+            self._pending_ns, self._acted = stamp_ns, False
             self._have = {source}
         elif stamp_ns == self._pending_ns:
             self._have.add(source)

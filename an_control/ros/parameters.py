@@ -31,9 +31,13 @@ from an_control.wiring.config import check_no_topic_loops
 def declare_parameters(node: Node) -> None:
     """Declare the parameters of `Settings` with their descriptions, choices and ranges.
 
+    The values that were set at the node's start count as `restore_choice_off` changes them.
+
     Raises:
         ValueError: A parameter was set to another type or out of its range. The text names it.
     """
+    overrides = getattr(node, "_parameter_overrides", {})
+    overrides.update({name: restore_choice_off([change])[0] for name, change in overrides.items()})
     for one in PARAMETERS.values():
         descriptor = ParameterDescriptor(description=one.description)
         if isinstance(one.default, tuple):
@@ -50,6 +54,19 @@ def declare_parameters(node: Node) -> None:
                 descriptor.floating_point_range = [bounds]
         default = list(one.default) if isinstance(one.default, tuple) else one.default
         _declare_parameter(node, one.name, default, descriptor)
+
+
+def restore_choice_off(changes: Sequence[Parameter]) -> list[Parameter]:
+    """Return changes of parameters in which `false` is "off" again where that is a choice.
+
+    The `off` that a user types is a boolean in YAML, as which ROS reads parameters.
+    """
+    return [
+        Parameter(one.name, value="off")
+        if one.value is False and one.name in PARAMETERS and "off" in PARAMETERS[one.name].choices
+        else one
+        for one in changes
+    ]
 
 
 def read_settings(node: Node) -> Settings:

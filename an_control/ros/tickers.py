@@ -130,12 +130,12 @@ class LockstepTicker(Ticker):
     """A ticker that makes one tick for each stamp of the messages.
 
     The tick starts as soon as all sources have sent a message with the stamp, but at the latest
-    `wait_s` after the first of these messages.
+    `wait_s` after the first message since the previous tick.
 
     Args:
         node: Owns the timer.
         sources: Names of the sources.
-        wait_s: Seconds to wait for the other sources after the first message with a stamp.
+        wait_s: Seconds to wait for the other sources after the first message since a tick.
         tick: Makes a tick.
         on_repeated_stamp: Called when a stamp that has been acted on comes again, because the
             command for it was lost.

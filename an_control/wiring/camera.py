@@ -11,7 +11,10 @@ shows a change that was not observed.
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
+import re
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -19,14 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from an_control.wiring.config import ChannelConfig
-from an_control.wiring.image import ImageConfig, cut_patches
+from an_control.wiring.image import LONGEST_SIDE, ImageConfig, cut_patches
 from an_control.wiring.messages import ALL
 from an_control.wiring.readers import Reader, Row
 
 BLACK = 8
 """An image counts as black if all its pixels are darker than this, of 255."""
-LARGEST_IMAGE = 2**25
-"""Maximum number of pixels of a compressed image; a larger one is not unpacked."""
+LARGEST_IMAGE = LONGEST_SIDE**2
+"""Maximum number of pixels of a compressed image whose size `_read_size_from_header` does not find;
+OpenCV does not unpack a larger one."""
 PIXEL_BYTES = {"mono8": 1, "mono16": 2, "rgb8": 3, "bgr8": 3, "rgba8": 4, "bgra8": 4}
 _IMAGE = {"height", "width", "encoding", "is_bigendian", "step", "data"}
 _COMPRESSED = {"format", "data"}
@@ -58,7 +62,7 @@ class CameraReader(Reader):
             frames starts anew, with copies of the next frame.
     """
 
-    invalid = "the patch is missing"
+    invalid = "all pixels of the patch are transparent (alpha 0)"
 
     def __init__(self, config: ChannelConfig, fields: Any, max_pause_ns: int) -> None:
         assert config.image is not None
@@ -208,6 +212,9 @@ def _decode_image_to_gray_and_opacity(message: Any, image: ImageConfig) -> tuple
 def _decode_compressed_image_to_gray(message: Any, image: ImageConfig) -> tuple[Gray, Gray | None]:
     """Return the part of a CompressedImage that the wiring file selects, in gray.
 
+    An image is not unpacked if its header says that it is larger than the wiring file expects,
+    because a small message can hold a huge image.
+
     Args:
         message: The CompressedImage.
         image: Image settings in the wiring file, of which `crop` selects the part.
@@ -221,6 +228,9 @@ def _decode_compressed_image_to_gray(message: Any, image: ImageConfig) -> tuple[
     import cv2
 
     data = np.frombuffer(message.data, np.uint8)
+    height, width = _read_size_from_header(data) or (0, 0)
+    if height * width > math.prod(image.frame or image.size):
+        _check_image_size(height, width, image)
     try:
         picture = cv2.imdecode(data, cv2.IMREAD_COLOR) if len(data) else None
     except cv2.error:  # larger than it may be, or of a kind that cannot be
@@ -233,6 +243,43 @@ def _decode_compressed_image_to_gray(message: Any, image: ImageConfig) -> tuple[
     return _make_colour_converter("BGR2GRAY")(
         _crop_picture(np.asarray(picture, np.uint8), image)
     ), None
+
+
+PNG_START = b"\x89PNG\r\n\x1a\n"
+JPEG_START = b"\xff\xd8"
+JPEG_SEGMENT = re.compile(rb"\xff([^\x00\x01\xd0-\xd8\xff])(..)", re.DOTALL)
+"""A JPEG marker with a segment: the marker's second byte, and the length of the segment."""
+JPEG_SIZE_MARKERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+"""Second bytes of the JPEG markers whose segment has the image's size (SOF0 to SOF15)."""
+MAX_SEGMENTS = 1000
+"""Maximum number of JPEG segments before the one with the size."""
+
+
+def _read_size_from_header(data: NDArray[np.uint8]) -> tuple[int, int] | None:
+    """Return the height and width that the header of a PNG or JPEG file gives.
+
+    Args:
+        data: The file's bytes.
+
+    Returns:
+        The size as stored, before the rotation that the file may ask for. None if the file is
+        neither a PNG nor a JPEG, or is not a valid one.
+    """
+    if data[:8].tobytes() == PNG_START and len(data) >= 24:
+        width, height = struct.unpack(">II", data[16:24].tobytes())
+        return height, width
+    if data[:2].tobytes() != JPEG_START:
+        return None
+    content, place = data.tobytes(), 2
+    for _ in range(MAX_SEGMENTS):
+        segment = JPEG_SEGMENT.search(content, place)
+        if segment is None:
+            return None
+        place = segment.end() - 2 + int.from_bytes(segment[2], "big")
+        if segment[1][0] in JPEG_SIZE_MARKERS and len(content) >= segment.end() + 5:
+            height, width = struct.unpack_from(">HH", content, segment.end() + 1)
+            return height, width
+    return None
 
 
 def _check_image_size(height: int, width: int, image: ImageConfig) -> None:

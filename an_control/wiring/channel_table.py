@@ -606,13 +606,13 @@ class ChannelTable:
         return self._missing.explain_missing_channels(now_ns)
 
     def explain_lateness(self, source: str, now_ns: int) -> str:
-        """Return text on why a source's newest message is too old; not for lockstep.
+        """Return text on why a source's newest message is too old.
 
         Args:
             source: Name of the source (subscribed topic).
             now_ns: Present time in ns, on the clock of the arrival times.
         """
-        return self._feeds[source].explain_lateness(now_ns, None)
+        return self._feeds[source].explain_lateness(now_ns)
 
     def list_source_statuses(self, now_ns: int) -> list[SourceStatus]:
         """Return the state that each source had at the newest read, for diagnostics.

@@ -186,7 +186,8 @@ class CommandMessage:
             least, greatest = _RANGES.get(kind.base, (-np.inf, np.inf))
             actuator = message.actuators[number]
             within = least <= actuator.limits[0] and actuator.limits[1] <= greatest
-            low[number], high[number] = _round_limits_inwards(actuator.limits, kind.base)
+            if within:
+                low[number], high[number] = _round_limits_inwards(actuator.limits, kind.base)
             if not within or low[number] > high[number]:
                 key = f"{self._key}.actuators.{actuator.name}.limits"
                 allowed = f"limits with a value that its field, a {kind.base}, can hold"
@@ -247,6 +248,8 @@ class CommandMessage:
         kind = list_field_types(type(parent))[last.name]
         if kind.base not in CASTS or (kind.array and kind.base not in (*ARRAY_CODES, "boolean")):
             raise WiringError(self._file, key, text, f"a field of numbers, not of {kind.base}")
+        if _is_time(parent):
+            raise WiringError(self._file, key, text, "a number that is no part of a time")
         twice = WiringError(self._file, key, text, "a field that no other actuator writes")
         if last.key is None:
             if any(one is parent and name == last.name for one, name, _, _ in self._scalars):
@@ -393,6 +396,10 @@ class CommandMessage:
             if kind.array and step is not steps[-1]:
                 assert isinstance(step.key, int)
                 node = node[step.key]
+        if any(one is parent and name == step.name for one, name, _, _ in self._scalars):
+            raise_constant_error("a field that no actuator commands")
+        if parent is get_stamp_field(self.message):
+            raise_constant_error("another field, because the node writes the stamp")
         number = None if isinstance(value, bool | str) else value
         if kind.base == DURATION and number is not None:
             if not 0.0 <= number <= MAX_DURATION_S:
@@ -562,6 +569,11 @@ def _to_field_array(values: Values, field_type: FieldType) -> Any:
     if not field_type.fixed:
         return array.array(code, cast.tobytes())
     return np.concatenate([cast, np.zeros(_count_unused_elements(len(cast), field_type), code)])
+
+
+def _is_time(part: Any) -> bool:
+    """Return whether a part of a message is a time stamp or a duration."""
+    return set(list_field_types(type(part))) == {"sec", "nanosec"}
 
 
 def _count_unused_elements(actuator_count: int, field_type: FieldType) -> int:

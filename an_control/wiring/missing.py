@@ -145,16 +145,14 @@ class MissingReport:
         if (pattern, fresh) != self._last:
             self._last, self._ok = (pattern, fresh), ok
             for feed, usable in zip(self._feeds, fresh, strict=True):
-                self._add_notice_if_source_changed(feed, usable, now_ns, stamp_ns)
+                self._add_notice_if_source_changed(feed, usable, now_ns)
                 feed.fresh = usable
                 if usable:
                     read_ns = now_ns if stamp_ns is None else feed.received.arrival_ns
                     self._add_notices_of_changed_channels(feed, read_ns)
         return pattern
 
-    def _add_notice_if_source_changed(
-        self, feed: Feed, usable: bool, now_ns: int, stamp_ns: int | None
-    ) -> None:
+    def _add_notice_if_source_changed(self, feed: Feed, usable: bool, now_ns: int) -> None:
         """Add a notice if a source was lost, or came back, since the previous read.
 
         Args:
@@ -162,13 +160,12 @@ class MissingReport:
                 previous read.
             usable: Whether the source's newest message can be used at this read.
             now_ns: Time of the read in ns.
-            stamp_ns: In lockstep the simulated time of the step in ns; None in real time.
         """
         name = feed.config.name
         if usable and not feed.fresh:
             self._notices.append(Notice("recovered", name))
         elif feed.fresh and not usable:
-            reason = feed.error or feed.explain_lateness(now_ns, stamp_ns)
+            reason = feed.error or feed.explain_lateness(now_ns)
             self._notices.append(Notice("lost", name, (), reason, not feed.received.count))
 
     def _add_notices_of_changed_channels(self, feed: Feed, now_ns: int) -> None:
@@ -236,7 +233,7 @@ class MissingReport:
         """
         found: dict[str, list[str]] = {}
         for feed in self._feeds:
-            late = "" if feed.fresh and feed.received.count else feed.explain_lateness(now_ns, None)
+            late = "" if feed.fresh and feed.received.count else feed.explain_lateness(now_ns)
             first: dict[str, str] = {}
             for index in self._find_missing_channel_indices(feed):
                 reason = late or feed.error or feed.explain_missing_channel(index, now_ns)

@@ -299,6 +299,10 @@ class Feed:
         """Whether the newest message could be used (was new enough) at the newest read."""
         self.error = ""
         """Why the newest message could not be read; "" if it could."""
+        self._step_ns: int | None = None
+        """In lockstep the simulated time of the step at the newest read; None in real time."""
+        self._earlier_ns = 0
+        """In lockstep, by how many ns the newest message's stamp was earlier than that step."""
 
     def assign_array_part_and_get_end(self, start: int, table_array: Row) -> int:
         """Set the part of the table's array into which this source writes its numbers.
@@ -348,6 +352,7 @@ class Feed:
             old: The object that this one replaces. It must have the same message type.
         """
         self.fresh = old.fresh
+        self._step_ns, self._earlier_ns = old._step_ns, old._earlier_ns
         self.received = old.received.copy(self._kept.max_unread)
         self.received.put_back_unread(old._kept.messages)
         for mine, theirs in zip(self.readers, old.readers, strict=False):
@@ -422,6 +427,8 @@ class Feed:
             Whether the newest message can be read, and is new enough for at least one channel.
         """
         received, ages = self.received, self.ages
+        self._step_ns = stamp_ns
+        self._earlier_ns = (stamp_ns or 0) - (received.stamp_ns or stamp_ns or 0)
         in_time = not self.error and self.is_newest_message_usable(now_ns, stamp_ns)
         received.count_read, received.new = received.count, False
         if not in_time:
@@ -433,18 +440,21 @@ class Feed:
             ok[self.place] &= ages.limits >= received.compute_age_ns(now_ns)
         return in_time
 
-    def explain_lateness(self, now_ns: int, stamp_ns: int | None) -> str:
+    def explain_lateness(self, now_ns: int) -> str:
         """Return text for a log line on why the newest message is too old, or that there is none.
 
         Args:
             now_ns: Time of the read in ns.
-            stamp_ns: In lockstep the simulated time of the step in ns; None in real time.
         """
         received, longest_s = self.received, self.ages.longest / 1e9
         if not received.count:
             return f"no message yet on {self.config.topic}"
-        if stamp_ns is not None:
-            return f"no message of the step at {stamp_ns / 1e9:.6f} s"
+        if self._step_ns is not None:
+            where = "earlier" if self._earlier_ns > 0 else "later"
+            lag = f"; its newest stamp is {abs(self._earlier_ns) / 1e9:g} s {where}"
+            return f"no message of the step at {self._step_ns / 1e9:.6f} s" + (
+                lag if self._earlier_ns else ""
+            )
         if now_ns < received.arrival_ns:
             return "the clock was set back"
         if received.count == 1:

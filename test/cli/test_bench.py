@@ -4,6 +4,10 @@ import contextlib
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -195,6 +199,29 @@ def test_the_nodes_latency_is_measured_beside_a_bare_echo(tmp_path, capfd):
     assert [row["node"] for row in shown["lockstep"]] == ["policy", "stub"]
 
 
+def test_ctrl_c_ends_it_with_130_and_one_line():
+    command = [sys.executable, "-m", "an_control", "bench", "parts", "--seconds", "60"]
+    with subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        measured = None
+        while measured is None and process.poll() is None:
+            time.sleep(0.1)
+            measured = next(
+                (pid for pid, line in list_processes() if "bench.inference" in line), None
+            )
+        time.sleep(0.5)  # so that Python runs there
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in errors and errors.endswith("an-control bench: interrupted\n")
+    assert measured is not None and not Path(f"/proc/{measured}").exists()
+
+
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv (util-linux)")
 def test_killed_it_takes_the_processes_that_it_measures_with_it(program):
     pytest.importorskip("rclpy")
@@ -207,8 +234,13 @@ def test_killed_it_takes_the_processes_that_it_measures_with_it(program):
 
 def processes(word: str) -> list[str]:
     """The command lines of running processes that have this word."""
+    return [line for _, line in list_processes() if word in line]
+
+
+def list_processes() -> list[tuple[int, str]]:
+    """The id and the command line of each running process."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            found.append(path.read_text())
-    return [line for line in found if word in line]
+            found.append((int(path.parent.name), path.read_text()))
+    return found

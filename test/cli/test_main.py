@@ -62,6 +62,22 @@ def test_the_help_of_a_verb_has_a_text_for_each_option_and_no_none(verb, capsys)
         assert not re.search(rf"{name}( [A-Z]+)? --", out), f"{name} has no text"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["sim", "None"], "one of ('ant', 'cartpole', 'car_racing', 'pong')"),
+        (["sim", "no"], "one of ('ant', 'cartpole', 'car_racing', 'pong')"),
+        (["sim", "ant", "--monitor", "None"], "one of ('off', 'reset', 'match')"),
+    ],
+)
+def test_none_is_no_choice_and_the_choices_are_named_in_order(arguments, said, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 2
+    shown = " ".join(capsys.readouterr().err.replace("│", "").split())
+    assert f"invalid choice '{arguments[-1]}'" in shown and said in shown
+
+
 def test_version_and_module_are_the_command(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"an_control {an_control.__version__}\n"

@@ -107,13 +107,30 @@ def test_status_of_a_node_without_diagnostics_says_what_to_do(program, stand):
     assert "/policy: unconfigured; no diagnostics: activate it" in ended.stdout
 
 
-def test_a_watched_status_ends_with_ctrl_c(program, stand):
+def test_a_status_that_is_not_printed_on_a_terminal_ends_after_one_table(
+    program, stand, monkeypatch
+):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as in many continuous integration services
     stand.start()
-    with program.started("status", "/policy") as process:
-        shown: list[str] = []
-        thread = threading.Thread(target=lambda: shown.append(process.stdout.readline()))
+    ended = operate(program, stand, "status", "/policy")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count(": active\n") == 1
+
+
+def test_a_status_on_a_terminal_goes_on_until_ctrl_c(program, stand):
+    stand.start()
+    ours, terminal = os.openpty()
+    with program.started("status", "/policy", stdout=terminal) as process:
+        shown: list[bytes] = []
+
+        def read_three_tables() -> None:
+            while b"".join(shown).count(b": active") < 3:
+                shown.append(os.read(ours, 4096))
+            shown.append(b"done")
+
+        thread = threading.Thread(target=read_three_tables)
         thread.start()
-        stand.until(lambda: shown or process.poll() is not None, "the first table", 90)
+        stand.until(lambda: b"done" in shown or process.poll() is not None, "three tables", 90)
         process.send_signal(signal.SIGINT)
         ended: list[int] = []
         waiter = threading.Thread(target=lambda: ended.append(process.wait(60)))
@@ -122,6 +139,8 @@ def test_a_watched_status_ends_with_ctrl_c(program, stand):
         assert ended == [0], process.stderr.read()
         thread.join()
         waiter.join()
+    os.close(ours)
+    os.close(terminal)
 
 
 @pytest.mark.parametrize("verb", [["estop"], ["status", "--once"], ["shadow", "on"], ["activate"]])

@@ -9,14 +9,18 @@ import pytest
 
 pytest.importorskip("rclpy")
 
-from rclpy.serialization import serialize_message
+from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import JointState
 
 from an_control.cli import main
+from an_control.commissioning.doctor.bag import make_recorder_from_bag
 from an_control.control.controller import Controller
+from an_control.policy import read_model
 from an_control.record.layout import COMMAND, BagEntry, FileHead
+from an_control.record.reader import Bag
 from an_control.record.writer import BagFolder
 from an_control.system.share import find_share_path
+from an_control.wiring import load_wiring
 from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import load_simulation
 
@@ -32,10 +36,11 @@ def entry(topic: str, message: object, at_ns: int) -> BagEntry:
 
 
 @pytest.fixture(scope="module")
-def recordings(tmp_path_factory) -> tuple[Path, Path, Path]:
+def recordings(tmp_path_factory) -> tuple[Path, Path, Path, Path]:
     """A wiring with a reversed gyro, and bags of a drive with it.
 
-    One bag holds the command topic, one what a policy node records instead, and neither more.
+    One bag holds the command topic, one what a policy node records instead, and neither more. The
+    last one holds both, and what a policy node of another robot recorded.
     """
     folder = tmp_path_factory.mktemp("bags")
     wiring = folder / "w.yaml"
@@ -46,7 +51,9 @@ def recordings(tmp_path_factory) -> tuple[Path, Path, Path]:
     controller = Controller(str(wiring), str(MODEL), None)
     robot = SimulatedRobot(load_simulation(SIMULATION))
     (message,), command = controller.messages, controller.wiring.command
-    bags = [BagFolder(folder / name, lambda: FileHead((), {})) for name in ("robot", "node")]
+    bags = [
+        BagFolder(folder / name, lambda: FileHead((), {})) for name in ("robot", "node", "both")
+    ]
     now_ns, episode = 10**9, 0
     for tick in range(TICKS):
         if not tick or robot.over:
@@ -69,15 +76,18 @@ def recordings(tmp_path_factory) -> tuple[Path, Path, Path]:
         values = controller.compute_command(None)
         message.fill(values, now_ns)
         topic = f"/bot/{command.messages[0].topic}"
-        bags[0].write([entry(topic, message.message, now_ns + 1000)])
+        sent = entry(topic, message.message, now_ns + 2000)
         state = JointState(name=list(command.names), position=values.tolist())
-        bags[1].write([entry(f"/bot/policy/{COMMAND}", state, now_ns + 1000)])
+        recorded = entry(f"/bot/policy/{COMMAND}", state, now_ns + 1000)
+        bags[0].write([sent])
+        bags[1].write([recorded])
+        bags[2].write([recorded, sent, entry(f"/other/policy/{COMMAND}", state, now_ns + 3000)])
         robot.commands.store_commands(message.message, 0.0)
         robot.step(robot.commands.newest_command)
     robot.close()
     for bag in bags:
         bag.close()
-    return wiring, folder / "robot", folder / "node"
+    return wiring, *(folder / name for name in ("robot", "node", "both"))
 
 
 @pytest.mark.parametrize("number", [1, 2], ids=["of a robot", "of a policy node"])
@@ -89,6 +99,24 @@ def test_a_reversed_gyro_is_found_in_a_bag_and_corrected(recordings, number, tmp
     assert [row["what"] for row in found["doctor"]] == ["gyro"], found["notes"]
     assert "signs, offsets and swapped wires" in found["looked_at"]
     assert "scale: -1" not in (tmp_path / "fixed.yaml").read_text().partition("gyro")[2][:80]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3], ids=["topic", "record", "both"])
+def test_a_command_is_one_tick_also_if_the_bag_holds_its_topic_and_the_nodes_record(
+    recordings, number
+):
+    driven = make_recorder_from_bag(
+        load_wiring(recordings[0]),
+        str(MODEL),
+        read_model(MODEL),
+        Bag(recordings[number]),
+        "/bot",
+        deserialize_message,
+    )
+    first = int(number == 3)  # the node's record of a command comes before the first on the topic
+    assert driven.commands == len(driven.recorder) == TICKS + first
+    starts = driven.recorder.make_recording().starts
+    assert starts[0] and (not first or starts[1])
 
 
 def test_a_bag_without_commands_says_that_nothing_was_examined(recordings, tmp_path, capsys):

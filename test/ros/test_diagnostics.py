@@ -127,7 +127,7 @@ def test_a_publisher_of_another_type_is_named_and_does_not_count(stand, other, c
     assert wiring.level == WARN and values(wiring)["commanding"] == "1"
     assert parts["e-stop"].message == said.format("policy/estop", "std_msgs/msg/Bool")
     assert parts["e-stop"].level == ERROR
-    assert parts["source tilt"].message == "no fresh message"
+    assert parts["source tilt"].message == "no message yet on tilt"
     Board(stand).read()
     log = capfd.readouterr().err
     for part in ("source joints", "wiring", "e-stop"):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from sensor_msgs.msg import JointState
 from stand import IDS, JOINTS, SAFE, nanoseconds, readings_of, stamp_of
 
@@ -54,6 +57,36 @@ def test_a_missing_source_is_missing_once_the_wait_is_over(stand, reference):
     assert efforts(stand) == [reference(seen)]
     assert nanoseconds(stand.commands[0]) == stamp_of(1)
     assert list(stand.step(2).effort) == reference.step(2)
+
+
+@BOTH
+def test_a_source_that_lags_a_step_is_missing_once_the_wait_is_over_and_is_named(stand, said):
+    reports: list[DiagnosticStatus] = []
+    stand.peer.create_subscription(
+        DiagnosticArray, "/diagnostics", lambda one: reports.extend(one.status), 10
+    )
+    stand.start(lockstep_wait_s=0.2)
+    table, steps = stand.node._loop.controller.table, itertools.count(1)
+
+    def heard() -> list[int]:
+        return [one.messages for one in table.list_source_statuses(0)]
+
+    def send_step_with_lagging_tilt() -> None:
+        step = next(steps)
+        stand.send_joints(stamp_of(step), readings_of(step)[:2])
+        stand.until(lambda: heard() == [step, step - 1], "the joints heard")
+        stand.send_tilt(stamp_of(step - 1), *readings_of(step - 1)[2:])
+        stand.until(lambda: heard() == [step, step], "the tilt heard")
+
+    def found() -> list[str]:
+        send_step_with_lagging_tilt()
+        texts = [one.message for one in reports if one.name.endswith("source tilt")]
+        return [one for one in texts if "its newest stamp is 0.01 s earlier" in one]
+
+    stand.until(found, "the lag in the diagnostics")
+    assert len(stand.commands) >= 2
+    lost = [one for one in said if "source 'tilt' lost: no message of the step at" in one]
+    assert len(lost) == 1 and lost[0].endswith("its newest stamp is 0.01 s earlier")
 
 
 def test_older_stamps_are_ignored(stand, reference):

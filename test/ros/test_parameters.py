@@ -222,6 +222,16 @@ def test_a_value_that_is_not_allowed_is_refused_naming_what_is(stand, name, valu
     assert said in reason
 
 
+def test_an_off_that_ros_reads_as_a_boolean_turns_the_monitor_off(stand):
+    node = stand.start(activate=False, monitor=False)
+    assert node.get_parameter("monitor").value == "off"
+    assert not set_parameters(stand, monitor="match")
+    assert not set_parameters(stand, monitor=False)
+    assert node.get_parameter("monitor").value == "off"
+    assert set_parameters(stand, mode=False)
+    assert node.get_parameter("mode").value == "lockstep"
+
+
 def test_a_launch_may_name_topics_and_they_come_back_after_a_cleanup(stand):
     node = stand.start(activate=False, **{"sources.joints.topic": "arm/joint_states"})
     node.trigger_configure()

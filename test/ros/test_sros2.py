@@ -5,6 +5,7 @@ Where the middleware has DDS security, and `sros2` makes the keys, the policies 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -13,11 +14,13 @@ import time
 import warnings
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import rclpy
+from rcl_interfaces.srv import GetParameters, ListParameters, SetParametersAtomically
 from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
@@ -25,7 +28,14 @@ from rclpy.parameter import Parameter
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import JointState
 
+from an_control.ros import operator
+from an_control.ros.operator import Operator
 from an_control.system.share import find_share_path
+from an_control.view import graph, schema
+from an_control.view.clients import ServiceCalls
+from an_control.view.command_handlers import CommandHandlers
+from an_control.view.graph import RobotGraph
+from an_control.view.listener import Listener, TopicSubscription
 
 EXECUTABLES = {
     "policy": "an_control.ros.node",
@@ -115,6 +125,76 @@ def security(keystore: Path | None) -> dict[str, str]:
     }
 
 
+async def list_calls_of_page(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The services that the page of `view` calls, with and without a scrambler of its own."""
+    called: set[str] = set()
+
+    async def record_call(type_: Any, service: str, request: Any) -> Any:
+        called.add(service)
+        response = type_.Response()
+        if type_ is ListParameters:
+            response.result.names = ["channels.a.field"]
+        elif type_ is SetParametersAtomically:
+            response.result.successful = True
+        elif type_ is not GetParameters:
+            response.success = True
+        return response
+
+    calls = ServiceCalls.__new__(ServiceCalls)
+    monkeypatch.setattr(calls, "_call_service", record_call, raising=False)
+    for scrambler in "/ant/scrambler", "/ant/simulator":
+        handlers = CommandHandlers(calls, Listener.__new__(Listener))
+        graph = RobotGraph("/ant/policy", scrambler, "/ant/simulator")
+        handlers.policy = graph.policy
+        assert await handlers.try_read_robot_parameters(graph, node_is_new=True)
+        for command in (
+            schema.EStopCommand(0),
+            schema.ResetEStopCommand(0),
+            schema.RestartCommand(0),
+            schema.CorrectCommand(0, on=True),
+            schema.CorrectCommand(0, on=False),
+            schema.SetCommand(0, "jitter", 0.1),
+        ):
+            assert (await handlers.carry_out(command)).ok
+        await handlers._set_simulator_paused(True)
+        await handlers._set_signal_order({"slot": "signal"})
+        await handlers._rewire_policy_node({"channels.a.field": "b"})
+    return called
+
+
+def test_an_operator_may_do_what_the_commands_and_the_page_do_and_no_more(stand, monkeypatch):
+    node = Node("operator", namespace="/ant", context=stand.context, enable_rosout=False)
+    monkeypatch.setattr(operator, "_create_calling_node", lambda name: nullcontext(node))
+    policy, one = "/ant/policy", Operator(node, 0.01)
+    for call in (  # nobody is there, but each client is made
+        lambda: one.latch_estop(policy),
+        *(
+            lambda name=name: one.call_trigger(policy, name)
+            for name in ("reset_estop", "reset_state")
+        ),
+        lambda: one.change_state(policy, "active"),
+        lambda: one._request_transition(policy, 1),
+        lambda: one.set_shadow(policy, True),
+        lambda: next(one.iterate_statuses(policy)),
+        lambda: operator.rewire(policy, {}, 0.01),
+        lambda: operator.reload_wiring(policy, 0.01),
+    ):
+        with suppress(TimeoutError):
+            call()
+    requested = {client.srv_name for client in node.clients}
+    requested |= asyncio.run(list_calls_of_page(monkeypatch))
+    assert requested == allowed("operator", "service", "request")
+    published = {publisher.topic_name for publisher in node.publishers}
+    assert published | OFTEN == allowed("operator", "topic", "publish") | OFTEN
+    watched = [TopicSubscription(f"{policy}/{name}", None) for name in (*graph._INSIDE, "attended")]
+    read = {topic.name for topic in (*watched, *graph.FIXED.values())}
+    read |= {f"/ant/{names[0]}" for _, _, names in graph.SENSORS.values()}
+    read |= {f"/ant/{name}" for name in ("simulator/progress", "simulator/order")}
+    read |= {"/ant/scrambler/order", *(one.topic_name for one in node.subscriptions)}
+    assert read | OFTEN == allowed("operator", "topic", "subscribe") | OFTEN
+    node.destroy_node()
+
+
 @contextmanager
 def node_of(keystore: Path | None, name: str) -> Iterator[Node]:
     """A node /ant/NAME in the enclave of that name."""
@@ -147,7 +227,7 @@ def keystores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         maker = pytest.importorskip("sros2.keystore", exc_type=ImportError)
         for keystore in (folder / "ours", folder / "theirs"):
             maker.create_keystore(keystore)
-            for name in EXECUTABLES:
+            for name in (*EXECUTABLES, "operator"):
                 maker.create_enclave(keystore, f"/ant/{name}")
                 policy = find_share_path(f"config/sros2/{name}.xml")
                 maker.create_permission(keystore, f"/ant/{name}", policy)

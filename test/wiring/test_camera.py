@@ -224,6 +224,23 @@ def test_a_small_file_that_unpacks_to_a_huge_image_is_refused():
     assert "bytes that are not an image, format 'png'" in done.stdout, done.stderr
 
 
+@pytest.mark.parametrize("suffix", [".png", ".jpg"])
+def test_an_image_larger_than_the_wiring_expects_is_refused_before_it_is_unpacked(
+    camera, monkeypatch, suffix
+):
+    unpack, unpacked = cv2.imdecode, []
+    monkeypatch.setattr(cv2, "imdecode", lambda *given: unpacked.append(1) or unpack(*given))
+    table = camera(COMPRESSED)
+    assert see(table, packed(np.full((16, 6), 99, np.uint8), suffix=suffix)).ids == ()
+    assert len(unpacked) == 1  # it has no more pixels than 8 x 12
+    assert "16 x 6 pixels, not 8 x 12" in table.list_source_statuses(0)[0].error
+    message = packed(np.full((3000, 4000), 99, np.uint8), 2 * STEP_NS, suffix)
+    assert see(table, message).ids == ()
+    assert "3000 x 4000 pixels, not 8 x 12" in table.list_source_statuses(0)[0].error
+    assert len(see(table, packed(picture(), 3 * STEP_NS, suffix)).ids) == 6
+    assert len(unpacked) == 2
+
+
 def test_a_frame_that_does_not_come_is_missing_at_its_step(camera):
     table = camera()
     see(table, image(picture()))
@@ -241,7 +258,9 @@ def test_patches_that_are_transparent_are_missing_and_named(camera):
     assert readings.ids == ("eye.0.0", "eye.0.2", "eye.1.0", "eye.1.1", "eye.1.2")
     assert readings.values.shape == (5, 3, 4, 4)
     (notice,) = table.pop_notices()
-    assert notice.channels == ("eye.0.1",) and notice.reason == "the patch is missing"
+    assert notice.channels == ("eye.0.1",) and notice.reason == (
+        "all pixels of the patch are transparent (alpha 0)"
+    )
 
 
 def test_a_patch_that_was_hidden_begins_with_the_frame_that_shows_it(camera):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,7 @@ def test_every_type_of_number_gets_exactly_what_it_takes(tmp_path: Path) -> None
 
 TWIST = "geometry_msgs/msg/Twist", {"actuators": {"a": actuator(field="linear.x")}}
 ARRAY = "std_msgs/msg/Float64MultiArray", {"field": "data", "actuators": {"a": actuator()}}
+SPEED = {"actuators": {"a": actuator(field="twist.linear.x")}}
 TRAJECTORY = (
     "trajectory_msgs/msg/JointTrajectory",
     {"field": "points[0].positions", "actuators": {"a": actuator()}},
@@ -211,6 +213,31 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "a single number or text",
     ),
     *(
+        (type_, {"actuators": {"a": actuator(field=field)}}, "actuators.a.field", "part of a time")
+        for type_, field in [
+            ("geometry_msgs/msg/TwistStamped", "header.stamp.sec"),
+            ("trajectory_msgs/msg/JointTrajectory", "header.stamp.sec"),
+            ("trajectory_msgs/msg/JointTrajectory", "points[0].time_from_start.nanosec"),
+            ("std_msgs/msg/Header", "stamp.nanosec"),
+        ]
+    ),
+    *(
+        ("geometry_msgs/msg/TwistStamped", {**SPEED, "constants": {path: 3}}, key, allowed)
+        for path, key, allowed in [
+            ("twist.linear.x", "constants.twist.linear.x", "that no actuator commands"),
+            ("header.stamp.sec", "constants.header.stamp.sec", "the node writes the stamp"),
+        ]
+    ),
+    *(
+        (
+            "std_msgs/msg/Float32",
+            {"field": "data", "actuators": {"a": actuator(limits=limits)}},
+            "actuators.a.limits",
+            "-3.40282e+38 to 3.40282e+38, which its field, a float, can hold",
+        )
+        for limits in ([-1, 1e300], [-1e300, 1])
+    ),
+    *(
         (type_, {**fields, "constants": {path: value}}, f"constants.{path}", allowed)
         for type_, fields, path, value, allowed in [
             (*TWIST, "linear.y", float("inf"), "-1.79769e+308 to 1.79769e+308"),
@@ -232,7 +259,8 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
 def test_what_does_not_fit_its_message_is_refused(
     tmp_path: Path, type_: str, entry: dict[str, Any], key: str, allowed: str
 ) -> None:
-    with pytest.raises(WiringError) as caught:
+    with pytest.raises(WiringError) as caught, warnings.catch_warnings():
+        warnings.simplefilter("error")
         carrier(tmp_path, type_, **entry)
     assert caught.value.key == f"command.{key}"
     assert allowed in str(caught.value)

@@ -37,8 +37,8 @@ def make_recorder_from_bag(
     """Return a recorder that holds a robot's readings and commands from a bag.
 
     The readings are read from the topics of the wiring's sources, the commands from its command
-    topics. If a policy node recorded the bag, the commands that the node wrote into it are added,
-    but for those that it only proposed, in shadow mode.
+    topics. Until a command comes there, those that a policy node wrote into the bag as its own
+    record are used, but for those that it only proposed, in shadow mode.
 
     Args:
         wiring: The robot's wiring.
@@ -46,7 +46,7 @@ def make_recorder_from_bag(
         model: The model whose channels and actuators are recorded.
         bag: The bag.
         namespace: The robot's namespace, which stands before the relative topic names of the
-            wiring; "" accepts these topics in any namespace.
+            wiring and the name of the policy node; "" accepts these names in any namespace.
         deserialize: Makes a ROS message from bytes and a message class.
 
     Raises:
@@ -59,7 +59,8 @@ def make_recorder_from_bag(
     stamps = {name: make_stamp_reader(cls) for name, cls in classes.items()}
     readers: dict[str, list[str]] = {}
     commanders: dict[str, list[int]] = {}
-    was_sent = True
+    was_sent, are_on_topic = True, False
+    prefix = f"/{namespace.strip('/')}/" if namespace.strip("/") else "/"
     for entry in bag.iterate_entries():
         if entry.type == ATTACHMENT:
             continue
@@ -80,9 +81,15 @@ def make_recorder_from_bag(
                 table.store_message(name, message, stamps[name](message), entry.log_ns)
             for number in commanders[entry.topic]:
                 cls = type(driven.messages[number].message)
+                if not are_on_topic:  # the node's record may have had this command too
+                    driven.recorder.mark_gap()
+                before = driven.commands
                 driven.add_command_message(number, deserialize(entry.data, cls), entry.log_ns)
+                are_on_topic |= driven.commands > before
         except (BagError, ValueError, RuntimeError) as error:
             raise BagError(f"{bag.path}: topic {entry.topic}: {error}") from error
+        if are_on_topic or not entry.topic.startswith(prefix):
+            continue
         if entry.topic.endswith(f"/{GATE_TOPIC}") and entry.type == TYPES[GATE_TOPIC]:
             was_sent = GATE_NUMBERS.decode_numbers(entry.data)[4] != NONE
         if was_sent and entry.topic.endswith(f"/{COMMAND}") and entry.type == TYPES[COMMAND]:
