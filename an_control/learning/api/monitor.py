@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from an_control.learning.command_line import format_flag
+from an_control.learning.command_line import format_flag, name_setting
 from an_control.learning.runs.progress import OnProgress, RunProgress, ignore_progress
 from an_control.monitor.forward_model import NETWORKS
 from an_control.policy import Model, Monitor, read_model, write_model
@@ -24,6 +24,15 @@ if TYPE_CHECKING:
     from an_control.learning.forward_model.networks import ForwardModelSettings
     from an_control.learning.training_disturbances import Fault
     from an_control.policy.sizes import MonitorValidation
+
+OPTIONS_OF_SETTINGS = {
+    "identity": "--hidden",
+    "identity_updates": "--updates",
+    "imputation": "--hidden",
+    "faults": "--disturb",
+    "recorded": "--bag",
+}
+"""A mapping from settings of a monitor's training to the options that set them."""
 
 
 @dataclass(frozen=True)
@@ -196,6 +205,11 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
     return MonitorResult(written, model.forward.validation, why_off, metrics, updates)
 
 
+def _name_setting(key: str) -> str:
+    """Return the option of `train-monitor` that sets a setting of a run's `config.json`."""
+    return name_setting(key, MonitorOptions, OPTIONS_OF_SETTINGS)
+
+
 def _train_on_recordings(options: MonitorOptions, progress: OnProgress) -> MonitorResult:
     """Train the monitor's networks on recordings of a robot and write the model file.
 
@@ -220,7 +234,7 @@ def _train_on_recordings(options: MonitorOptions, progress: OnProgress) -> Monit
         )
         try:
             learner = ForwardModelLearner(folder, None, model, settings, options.seed, traces)
-            loop = RunLoop(RunFolder(folder, learner.config), learner)
+            loop = RunLoop(RunFolder(folder, learner.config, False, _name_setting), learner)
             loop.run_with_progress(progress)
         except RunError as error:
             raise ValueError(str(error)) from error
@@ -262,7 +276,7 @@ def _train_and_validate(
                 _make_forward_model_settings(options, model, faults),
             )
             learner = ForwardModelLearner(folder, env, model, settings, options.seed)
-            loop = RunLoop(RunFolder(folder, learner.config), learner)
+            loop = RunLoop(RunFolder(folder, learner.config, False, _name_setting), learner)
             if learner.starts_again:
                 text = f"{folder}: begins again; its --minutes had been too few"
                 progress(RunProgress("note", note=text))

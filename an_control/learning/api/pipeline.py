@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from an_control.learning.api.monitor import MonitorOptions, train_monitor
 from an_control.learning.api.student import DistillOptions, distill
 from an_control.learning.api.teacher import TeacherOptions, train_teacher
-from an_control.learning.command_line import format_command, format_flag
+from an_control.learning.command_line import format_command, format_flag, name_setting
 from an_control.learning.runs.progress import (
     OnProgress,
     RunProgress,
@@ -140,7 +140,9 @@ def learn(options: LearnOptions, progress: OnProgress = ignore_progress) -> Lear
     from an_control_sim.gym.environments import find_environment_id, make_environment
 
     options.check_options()
-    folder = RunFolder(options.out, options.config)
+    folder = RunFolder(
+        options.out, options.config, False, lambda key: name_setting(key, LearnOptions, {})
+    )
     with closing(make_environment(find_environment_id(options.task))) as env:
         run = _Run(options, folder, env, progress)
         with folder.lock():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from an_control.learning.api.parts import PolicyParts
-from an_control.learning.command_line import format_flag
+from an_control.learning.command_line import format_flag, name_setting
 from an_control.learning.runs.progress import OnProgress, ignore_progress
 from an_control.policy import read_model
 from an_control.policy.sizes import AttentionSizes
@@ -25,6 +25,16 @@ if TYPE_CHECKING:
     from an_control.learning.training_disturbances import TrainingDisturbance
 
 D = TypeVar("D", bound="TrainingDisturbance")
+
+START = "--start-model"
+OPTIONS_OF_SETTINGS = {
+    "reshuffled": "--reshuffled-chance",
+    "start": START,
+    "start_hash": START,
+    "teacher_hash": "the content of --teacher",
+    "recorded": "--bag",
+}
+"""A mapping from settings of a student's training to the options that set them."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +174,7 @@ def distill(options: DistillOptions, progress: OnProgress = ignore_progress) -> 
         raise ValueError(str(error)) from error
     with closing(learner):
         try:
-            loop = RunLoop(RunFolder(options.out, learner.config), learner)
+            loop = RunLoop(RunFolder(options.out, learner.config, False, _name_setting), learner)
         except RuntimeError as error:
             raise ValueError(str(error)) from error
         done_before = loop.done
@@ -172,6 +182,11 @@ def distill(options: DistillOptions, progress: OnProgress = ignore_progress) -> 
         minutes = getattr(learner, "minutes_used", 0.0)
         rounds = 1 + getattr(learner.settings, "rounds", 0)
         return DistillResult(loop.model_path, loop.metrics, rounds, minutes, done_before)
+
+
+def _name_setting(key: str) -> str:
+    """Return the recipe's key and the option of `distill` for a setting in `config.json`."""
+    return name_setting(key, DistillOptions, OPTIONS_OF_SETTINGS, has_recipe=True)
 
 
 def _make_trainer(

@@ -87,7 +87,8 @@ class PaperStudent(nn.Module):
         """
         if not self._has_paper_form:
             raise ValueError(
-                "start: only the paper's own form, without other parts, can start from a model"
+                "--start-model: only the paper's own form, without other parts, can start from a"
+                " model"
             )
         rows = split_vectors_into_arrays(
             self.form.to_vector(model)[None], self.form.free_parameter_shapes

@@ -498,7 +498,7 @@ class Student(nn.Module):
             self._exported_policy_sizes
         ) != (self._get_sizes_affecting_identification(sizes)):
             raise ValueError(
-                f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
+                f"--start-model: the model's sizes are {sizes}, but the student's are {self.sizes}"
             )
         arrays = {name: array.copy() for name, array in model.arrays.items()}
         self.neuron.load_arrays(arrays)
@@ -539,7 +539,8 @@ class Student(nn.Module):
             weight = arrays.get(f"head.{number}.weight", np.zeros(0))
             if weight.shape != tuple(layer.weight.shape) or len(sizes.head) != len(self.sizes.head):
                 raise ValueError(
-                    f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
+                    f"--start-model: the model's sizes are {sizes}, but the student's are"
+                    f" {self.sizes}"
                 )
             with torch.no_grad():
                 layer.weight.copy_(torch.from_numpy(weight))
@@ -557,7 +558,7 @@ class Student(nn.Module):
         """
         if self.sizes.memory != sizes.memory:
             raise ValueError(
-                f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
+                f"--start-model: the model's sizes are {sizes}, but the student's are {self.sizes}"
             )
         memory, units = self.memory, self.sizes.memory
         memory.weight_ih.copy_(arrays["memory.input"])

@@ -97,7 +97,8 @@ class VisionStudent(nn.Module):
         """
         if model.sizes != self.sizes:
             raise ValueError(
-                f"start: the model's sizes are {model.sizes}, but the student's are {self.sizes}"
+                f"--start-model: the model's sizes are {model.sizes}, but the student's are"
+                f" {self.sizes}"
             )
         with torch.no_grad():
             for name, array in model.arrays.items():
