@@ -62,6 +62,17 @@ def test_the_help_of_a_verb_has_a_text_for_each_option_and_no_none(verb, capsys)
         assert not re.search(rf"{name}( [A-Z]+)? --", out), f"{name} has no text"
 
 
+@pytest.mark.parametrize("option", ["--monitor", "--recovery"])
+def test_an_option_of_the_policy_is_described_alike_by_all_verbs(option, capsys):
+    texts = set()
+    for verb in ("run", "sim", "evaluate"):
+        with pytest.raises(SystemExit):
+            main([verb, "--help"])
+        words = " ".join(capsys.readouterr().out.replace("│", " ").split())
+        texts.add(words.partition(f"{option} ")[2].partition(" --")[0])
+    assert len(texts) == 1, texts
+
+
 def test_version_and_module_are_the_command(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"an_control {an_control.__version__}\n"
