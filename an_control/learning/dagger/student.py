@@ -20,10 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from an_control.learning.arrays import to_array
 from an_control.learning.dagger.settings import StudentSizes
 from an_control.learning.dagger.streams import StreamBatch
-from an_control.learning.recurrence import RecurrenceModule, SetEncoder, SetPooling
+from an_control.learning.recurrence import RecurrenceModule, SetEncoder, SetPooling, to_array
 from an_control.learning.teacher.teachers import Layers
 from an_control.policy import AttentionSizes, Model
 from an_control.policy.task import Task
