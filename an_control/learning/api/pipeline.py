@@ -58,7 +58,8 @@ class LearnOptions:
     """An existing teacher, as distill takes it: a model file of an MLP policy, an ONNX file of a
     network without memory of earlier ticks, ppo:FILE.zip of stable-baselines3, or
     python:MODULE:FUNCTION, a function from an array of readings to an array of actions in [-1, 1].
-    By default train-teacher trains one; the ant has one already."""
+    It gets the environment's own numbers; the statistics of NormalizeObservation or VecNormalize
+    are in none of these files. By default train-teacher trains one; the ant has one already."""
     seed: int = 1
     """Seed of everything random."""
     smoke: bool = False

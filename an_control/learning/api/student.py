@@ -70,8 +70,9 @@ class DistillOptions:
     teacher: str | None = None
     """A model file of an MLP policy, an ONNX file of a network without memory of earlier ticks,
     ppo:FILE.zip (a2c, ddpg, sac, td3) of stable-baselines3, or python:MODULE:FUNCTION, a function
-    from an array of readings to an array of actions in [-1, 1]. By default the task's own teacher:
-    the ant and the camera tasks have one."""
+    from an array of readings to an array of actions in [-1, 1]. It gets the environment's own
+    numbers; the statistics of NormalizeObservation or VecNormalize are in none of these files. By
+    default the task's own teacher: the ant and the camera tasks have one."""
     device: str = "cpu"
     """The torch device to learn on, cpu or cuda."""
     start_model: Path | None = None
