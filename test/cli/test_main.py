@@ -62,6 +62,15 @@ def test_the_help_of_a_verb_has_a_text_for_each_option_and_no_none(verb, capsys)
         assert not re.search(rf"{name}( [A-Z]+)? --", out), f"{name} has no text"
 
 
+@pytest.mark.parametrize("verb", ["train", "distill", "train-teacher", "learn"])
+def test_each_verb_that_picks_a_model_by_validation_says_that_its_best_is_partly_luck(verb, capsys):
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    assert "(the model is the policy with the highest, which is partly luck" in " ".join(
+        capsys.readouterr().out.replace("│", " ").split()
+    )
+
+
 @pytest.mark.parametrize("option", ["--monitor", "--recovery"])
 def test_an_option_of_the_policy_is_described_alike_by_all_verbs(option, capsys):
     texts = set()

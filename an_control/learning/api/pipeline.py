@@ -298,7 +298,7 @@ class _Run:
                 " increase --minutes"
             )
         validated = [line["validation"] for line in result.metrics if "validation" in line]
-        best = f", validation {max(validated):.4g}" if validated else ""
+        best = f", best of {len(validated)} validations {max(validated):.4g}" if validated else ""
         return f"{done} rounds{best}"
 
     def _train_monitor_and_make_note(self) -> str:
