@@ -78,13 +78,13 @@ def test_the_page_compares_two_models_by_the_episodes_that_both_play(tmp_path, m
     page = Path(__file__).parents[2] / "docs/how-to/disturb.md"
     code, *_ = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.S | re.M)
     monkeypatch.chdir(tmp_path)
-    for shuffle, name in (("none", "a.json"), ("reset", "b.json")):
-        options = ["--episodes", "4", "--shuffle", shuffle, "--json", name]
+    for delay, name in (("0", "a.json"), ("1", "b.json")):
+        options = ["--episodes", "4", "--shuffle", "none", "--delay", delay, "--json", name]
         assert main(["evaluate", str(CARTPOLE), "--monitor", "off", *options]) == 0
     capsys.readouterr()
     exec(code, {})
     apart, error = map(float, capsys.readouterr().out.split("+-"))
-    table = ["--episodes", "4", "--table", "none", "reset", "--json", "table.json"]
+    table = ["--episodes", "4", "--table", "none", "delay=1", "--json", "table.json"]
     assert main(["evaluate", str(CARTPOLE), "--monitor", "off", *table]) == 0
     row = json.loads(Path("table.json").read_text())["protocols"][1]["difference"]
     assert (apart, error) == pytest.approx((row["mean"], row["sd"] / 3**0.5))
