@@ -53,7 +53,7 @@ def test_each_option_of_a_search_is_named_as_it_is_typed(name):
     [
         (teacher, "settings.burst", "--burst"),
         (teacher, "settings.faults.delay=0..2", "--disturb delay=0..2"),
-        (teacher, "start_hash", "--start-model"),
+        (teacher, "start_hash", "the content of --start-model"),
         (teacher, "task.environment", "task.environment"),
         (monitor, "settings.identity_updates", "--updates"),
         (monitor, "trained.steps", "trained.steps"),

@@ -30,7 +30,7 @@ START = "--start-model"
 OPTIONS_OF_SETTINGS = {
     "reshuffled": "--reshuffled-chance",
     "start": START,
-    "start_hash": START,
+    "start_hash": f"the content of {START}",
     "teacher_hash": "the content of --teacher",
     "recorded": "--bag",
 }

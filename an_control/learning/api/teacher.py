@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from an_control.learning.teacher.teachers import Teacher
 
 START = "--start-model"
-OPTIONS_OF_SETTINGS = {"faults": "--disturb", "start": START, "start_hash": START}
+OPTIONS_OF_SETTINGS = {
+    "faults": "--disturb",
+    "start": START,
+    "start_hash": f"the content of {START}",
+}
 """A mapping from settings of a teacher's training to the options that set them."""
 
 
