@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("sphinx", reason="needs the docs extra")
 
-from an_control.cli.help import OFFERS, VERBS
+from an_control.cli.help import JSON_KEYS, OFFERS, VERBS
 from an_control.disturbance.settings import SETTINGS
 from an_control.ros.parameter_table import PARAMETERS
 
@@ -42,6 +42,12 @@ def test_every_parameter_and_disturbance_and_offer_has_a_row(pages):
         text = pages[name]()
         assert all(f"| `{one}` |" in text for one in entries), name
         assert len({line.count(" | ") for line in text.splitlines()[2:]}) == 1, name
+
+
+def test_every_verb_with_json_has_its_keys(pages):
+    text = pages["json"]()
+    assert all(f"| `{verb}` | `" in text for verb in JSON_KEYS)
+    assert len({line.count(" | ") for line in text.splitlines()[2:]}) == 1
 
 
 def test_every_key_of_a_yaml_file_has_a_row(pages):

@@ -19,6 +19,7 @@ from an_control.control.model_wiring_check import (
     ActionOrder,
     compare_channels,
     describe_channel_differences,
+    describe_dead_policy,
     describe_scale_differences,
     describe_unread_sources_by_name,
     get_actuator_names,
@@ -390,6 +391,7 @@ class CheckCommand:
             if refusal := controller.explain_wrong_rate():
                 findings.problems.append(refusal)
         findings.problems += describe_scale_differences(wiring, str(self.model), model)
+        findings.problems += filter(None, [describe_dead_policy(str(self.model), model)])
         if isinstance(model.sizes, OrderedSizes):
             return  # refused where they differ
         if warning := explain_disabled_monitor(model, None):

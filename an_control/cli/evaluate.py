@@ -18,6 +18,7 @@ from an_control.cli.common import (
     write_json,
 )
 from an_control.cli.disturbance import Options, make_disturbance_options
+from an_control.cli.run import make_option_for_node_parameter
 from an_control.learning.api.evaluation import (
     SHARED_OPTIONS,
     EvaluateOptions,
@@ -72,14 +73,8 @@ class EvaluateCommand:
     """Divide the attention's sums by the number of channels that are present, relative to the
     task's number, whatever the model file says; added channels then do not make these sums larger.
     """
-    monitor: Monitor | None = None
-    """What to do about unannounced rewiring: off (nothing), reset (clear the state of the neurons
-    whose signal moved), match (move that state along with the signal); by default what the model
-    file says."""
-    recovery: float | None = None
-    """Push a robot that stands still, by random actions: one whose readings change by less than
-    this a tick on average (docs/explanation/guarantees.md); 0: never; by default what the model
-    file says."""
+    monitor: Monitor | None = make_option_for_node_parameter("monitor")
+    recovery: float | None = make_option_for_node_parameter("recovery")
     success: float | None = None
     """A return above this is a success; by default the task's own."""
     table: tuple[str, ...] = ()

@@ -23,9 +23,9 @@ class ExportCommand:
     recovery and monitor are missing.
 
     With --csv or --parquet, SOURCE is a recording, and the table has a row for each tick (control
-    step). Its columns are time_ns, episode, reading.CHANNEL, wanted.ACTUATOR (the policy's command
-    before limits) and command.ACTUATOR (the newest command that was sent). Missing values are
-    empty.
+    step). Its columns are time_ns, episode (empty while the node was inactive, unless it always
+    was), reading.CHANNEL, wanted.ACTUATOR (the policy's command before limits) and command.ACTUATOR
+    (the newest command that was sent). Missing values are empty.
     """
 
     source: tyro.conf.Positional[Path]
@@ -96,10 +96,11 @@ class ExportCommand:
             raise InputError(str(error)) from error
         for note in bag.notes:
             print(f"note: {note}")
-        episodes = int(arrays.episode[-1]) + 1
+        episodes, inactive = int(arrays.episode.max()) + 1, int((arrays.episode < 0).sum())
         print(
             f"{len(arrays.time_ns)} ticks of {episodes} episodes: {len(arrays.ids)} channels,"
             f" {len(arrays.actuators)} actuators"
+            + (f"; {inactive} ticks while the node was inactive" if inactive else "")
         )
         for path, write in ((self.csv, write_csv), (self.parquet, write_parquet)):
             if path is not None:

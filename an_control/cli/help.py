@@ -267,3 +267,80 @@ def add_sentence_on_environment_attributes(text: str | None) -> str:
         f"{(text or '').rstrip()}\n\n    Your environment may have attributes such as channels,"
         " actuators and teacher: see docs/reference/environments.md.\n    "
     )
+
+
+_RUN = {"task, seed, model": "what was trained, and the model file"}
+_RETURNS = "a list with protocol, episodes, mean, sd, deciles, failed and success_share"
+JSON_KEYS: dict[str, dict[str, str]] = {
+    "learn": {
+        **_RUN,
+        "rows": "the table, a list with name, score, episodes, mean, sd, deciles and failed",
+        "notes": "what did not fit into the time",
+    },
+    "train": {**_RUN, "evaluations": _RETURNS, "metrics": "the figures of each generation"},
+    "train-teacher": {
+        **_RUN,
+        "evaluations": f"{_RETURNS}, and the standard_error of their mean",
+        "iterations": "the figures of each iteration",
+    },
+    "distill": {**_RUN, "rounds": "the figures of each round"},
+    "train-monitor": {
+        "model, seed": "the file that was written, and the seed as asked",
+        "course": "the figures of each step",
+        "taken": "with --take: the other model",
+        "validation": "how often the monitor was right, and how often wrong",
+    },
+    "evaluate": {
+        "task, model, seed, monitor, recovery, normalise": "as asked; null: as the model file says",
+        "memory, until, DISTURBANCE": "the protocol, with a key for each disturbance setting",
+        "mean, sd, min, median, max": "of the returns; sd divides by the number n of episodes, so"
+        " that the standard error of the mean is sd / sqrt(n - 1)",
+        "success_share, falls, distance_m, steps_per_s": "share of successes, episodes that ended"
+        " before their last step, mean distance, speed of the evaluation",
+        "detected, back, walked_m, walk_again": "moves of signals that the monitor detected; share"
+        " of the episodes that recovered after --until; distances after stops, and how many of"
+        " them are long enough",
+        "episodes": "a list: return, steps, shuffles, detected, fell, distance_m, walked_m",
+        "protocols": "with --table, a list with the keys from mean to episodes for each protocol,"
+        " and difference: mean and sd of the return minus that of the first protocol in the same"
+        " episode, and same, the number of equal returns",
+    },
+    "sim": {
+        "task, model, seed, DISTURBANCE": "as asked",
+        "mean, sd, success_share, steps_per_s": "as of evaluate",
+        "episodes": "a list: return, steps, shuffles, distance_m, timeouts, unmatched, walked_m",
+        "episodes_asked": "more than in the list if the run was stopped",
+        "policy": "the node's own counts, from its diagnostics",
+        "latency_p50_s, latency_p99_s": "median and 99th percentile, from readings to command",
+    },
+    "check": {
+        "wiring, model": "the files",
+        "channels, actuators, sources, motion, doctor": "the rows of the printed tables",
+        "diff": "the corrections of the wiring file",
+        "problems, notes, looked_at, not_looked_at": "sentences",
+    },
+    "replay": {
+        "bag, model, wiring": "as asked",
+        "ticks, commands, different, first_tick": "numbers of ticks, commands and commands that"
+        " differ from the recorded ones; the tick of the first of these",
+        "recorded_s, replay_s": "durations",
+        "events": "number of changes of state of each kind",
+        "notes": "sentences",
+        "actuators": "a list: actuator, different, share, first_tick, mean, largest (differences)",
+    },
+    "info": {
+        "model, kind, parameters, sizes, task, trained, forward": "the header of the model file",
+        "arrays": "the shape of each array",
+        "network, attention": "of an ONNX file, and of a model without attention",
+    },
+    "new": {
+        "files, channels, actuators": "what was drafted",
+        "step_s, rate_hz": "with --env seconds a step, else ticks a second",
+    },
+    "status": {
+        "node, state": "its name and its lifecycle state",
+        "parts": "a list: part, level, text, values",
+    },
+    "bench": {"bench": "the benchmark; the other keys are its figures"},
+}
+"""A mapping from each verb with ``--json`` to the keys of its file, in groups with a meaning."""

@@ -23,10 +23,11 @@ from an_control.wiring import WiringError
 
 FIGURES = {
     "learns": "which network of the monitor is learned",
-    "best": "highest return of this generation's candidates",
+    "best": "highest return of this generation's candidates, which is partly luck",
     "mean": "mean return of this generation's candidates",
     "return": "mean return of the episodes that were learned from, with their noise",
-    "validation": "mean return of the newest policy in the validation episodes",
+    "validation": "mean return of the newest policy in the validation episodes (the model is the"
+    " policy with the highest, which is partly luck: new episodes return less on average)",
     "undone": "validation of a student that was discarded as worse than the best one",
     "failed": "episodes that failed and were left out",
     "validation_failed": "failed episodes of the validation",

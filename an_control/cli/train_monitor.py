@@ -18,6 +18,7 @@ from an_control.cli.common import (
 from an_control.cli.terminal import ProgressLine, RunAtTerminal, add_metric_meanings
 from an_control.learning.api.monitor import MonitorOptions, train_monitor
 from an_control.learning.command_line import format_command
+from an_control.policy.onnx_file import get_monitor_path, is_onnx
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,9 @@ class TrainMonitorCommand(MonitorOptions):
         require_packages("train", "torch", "gymnasium")
         if self.bag:
             require_packages("record", "mcap")
-        if self.out is None and (problem := describe_problem_with_writing_file(self.model)):
-            raise InputError(f"{self.model}: {problem}")
+        written = get_monitor_path(self.model) if is_onnx(self.model) else self.model
+        if self.out is None and (problem := describe_problem_with_writing_file(written)):
+            raise InputError(f"{written}: {problem}")
         again = format_command(self, "train-monitor") if self.folder is not None else None
         with RunAtTerminal(ProgressLine(again)) as terminal:
             result = train_monitor(self, terminal.report_progress)
@@ -53,7 +55,7 @@ class TrainMonitorCommand(MonitorOptions):
             if self.bag:
                 print(
                     "the monitor was not validated, as recordings contain no rewiring; with a"
-                    f" simulator: an-control train-monitor {result.model} --validate"
+                    f" simulator: an-control train-monitor {self.out or self.model} --validate"
                 )
             print(result.model)
             how = {"taken": str(self.take)} if self.take else {"course": result.metrics}

@@ -28,9 +28,10 @@ from an_control.commissioning.survey import (
     may_be_sensor_topic,
     update_topic_statistics,
 )
-from an_control.record.layout import ATTACHMENT, TYPES, BagEntry, BagError
-from an_control.record.reader import Bag, is_same_topic
+from an_control.record.layout import ATTACHMENT, EVENTS, TYPES, BagEntry, BagError, decode_event
+from an_control.record.reader import Bag, is_same_topic, load_recorded_wiring
 from an_control.wiring import ChannelTable, Wiring, make_names_reader, make_stamp_reader
+from an_control.wiring.command import MessageConfig
 from an_control.wiring.messages import import_message_class
 
 Deserialize = Callable[[bytes, Any], Any]
@@ -44,6 +45,8 @@ MAX_READS = 100_000
 """Maximum number of times that readings are taken from a bag; the rest of a longer bag is only read
 for its message rates."""
 MAX_TOPICS = 1000
+TRANSITIONS = "/transition_event"
+"""End of the name of the topic that marks a lifecycle node, such as a policy node."""
 SENDER = "the bag"
 
 
@@ -263,10 +266,12 @@ def survey_bag(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:
         deserialize: Makes a ROS message from its bytes and its message class.
 
     Returns:
-        The topics with sensor readings, and the topics with commands.
+        The topics with sensor readings, and the topics with commands. What policy nodes published
+        about themselves is left out; the wiring that a policy node recorded gives the commands.
 
     Raises:
         BagError: The bag cannot be read.
+        WiringError: The recorded wiring cannot be used.
     """
     prefix = f"/{namespace.strip('/')}/" if namespace.strip("/") else "/"
     messages = _BagMessages(bag, deserialize)
@@ -274,11 +279,16 @@ def survey_bag(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:
     taken: dict[str, str] = {}
     own = tuple(f"/{name}" for name in TYPES if "/" in name)
     nodes: set[str] = set()
+    wired: dict[str, MessageConfig] = {}
     for entry in messages.iterate_entries():
         name = entry.topic
         if name.endswith(own):
             nodes.add(name.rpartition("/record/")[0])
+            if name.startswith(prefix) and name.endswith(f"/{EVENTS}") and not entry.sequence:
+                wired |= {one.topic: one for one in _read_command_messages(entry)}
             continue
+        if name.endswith(TRANSITIONS):
+            nodes.add(name.removesuffix(TRANSITIONS))
         if name not in messages.types or not may_be_sensor_topic(name, prefix):
             continue
         if COMMANDS.search(PurePosixPath(name).name):
@@ -297,4 +307,12 @@ def survey_bag(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:
             topics.pop(f"{node}/{name}", None)
     heard = tuple(topics[name] for name in sorted(topics))
     commands = [SubscribedTopic(name, type_, (SENDER,)) for name, type_ in taken.items()]
-    return Survey(heard, tuple(commands))
+    return Survey(heard, tuple(commands), tuple(wired.values()))
+
+
+def _read_command_messages(entry: BagEntry) -> tuple[MessageConfig, ...]:
+    """Return the command messages of the wiring that an event of a policy node holds; else ()."""
+    event = decode_event(entry.data)
+    if event["event"] != "wiring":
+        return ()
+    return load_recorded_wiring(str(event.get("text", ""))).command.messages

@@ -19,6 +19,7 @@ from an_control.commissioning.model_names import (
 from an_control.commissioning.survey import IMAGES, SubscribedTopic, Survey, SurveyedTopic
 from an_control.policy import Model
 from an_control.wiring import ActuatorConfig, ChannelConfig, SourceConfig
+from an_control.wiring.command import MessageConfig
 from an_control.wiring.draft import Draft
 
 JOINT_COMMANDS = {
@@ -85,7 +86,9 @@ def draft_wiring_of_robot(
                 constant.append(f"{names[topic.name]}: {config.field}  (always {low:.6g})")
     if not channels:
         channels, constant = [(one.config, one.comment) for one in heard], []
-    (command, actuators), *more = _draft_commands(topics, survey.subscribed, namespace)
+    (command, actuators), *more = _draft_recorded_commands(
+        survey.command_messages
+    ) or _draft_commands(topics, survey.subscribed, namespace)
     rate_hz, aside = _find_control_rate_hz(topics), _describe_unused_topics(survey, constant)
     about: tuple[str, ...] = (
         f"The wiring of {robot}, as an-control new has drafted it from what it heard.",
@@ -255,6 +258,28 @@ def _make_ids_unique(channels: Sequence[Entry]) -> list[Entry]:
         (one if count[one.id] == 1 else replace(one, id=f"{one.source}.{one.id}"), about)
         for one, about in channels
     ]
+
+
+def _draft_recorded_commands(messages: Sequence[MessageConfig]) -> list[CommandDraft]:
+    """Draft the command messages that the wiring of a recording has, with the same actuators.
+
+    Args:
+        messages: The messages in that wiring.
+
+    Returns:
+        The same as `_draft_commands`; [] if there are no messages.
+    """
+    found: list[CommandDraft] = []
+    for one in messages:
+        about = "as in the recorded wiring"
+        lacking = [key for key in ("constants", "measured", "bring_up") if getattr(one, key)]
+        if lacking:
+            about = f"SET as in the recorded wiring: {', '.join(lacking)}"
+        lines = [("topic", one.topic, about), ("type", one.type, "")]
+        if one.field is not None:
+            lines.append(("field", one.field, ""))
+        found.append((tuple(lines), [(actuator, "") for actuator in one.actuators]))
+    return found
 
 
 def _draft_commands(

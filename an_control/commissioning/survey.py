@@ -20,6 +20,7 @@ from rclpy.node import Node
 from an_control.ros.graph import get_owner_node_name
 from an_control.ros.inputs import find_strongest_qos_on_topic
 from an_control.ros.temporary_node import DISCOVERY_S, create_temporary_node
+from an_control.wiring.command import MessageConfig
 from an_control.wiring.messages import (
     ANGLES,
     DURATION,
@@ -149,10 +150,13 @@ class Survey:
     Attributes:
         topics: The topics on which sensor readings are published.
         subscribed: The topics that may take commands.
+        command_messages: The command messages in the wiring of a policy node, if the robot was
+            recorded by one; else ().
     """
 
     topics: tuple[SurveyedTopic, ...]
     subscribed: tuple[SubscribedTopic, ...]
+    command_messages: tuple[MessageConfig, ...] = ()
 
 
 def survey_topics(namespace: str, seconds: float) -> Survey:

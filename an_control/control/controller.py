@@ -24,6 +24,7 @@ from an_control.control.model_wiring_check import (
     check_wiring_fits_model,
     compare_channels,
     describe_channel_differences,
+    describe_dead_policy,
     describe_unread_sources_by_name,
     explain_wrong_rate,
     get_trained_ramp_s,
@@ -485,11 +486,14 @@ class Controller:
         found = compare_channels(self.wiring, self.table.ids, policy.model)
         watched = policy.monitor_report is not None
         said = describe_channel_differences(found, self.acting.model_path, monitor_is_on=watched)
-        warning = self.explain_disabled_monitor()
+        warnings = (
+            self.explain_disabled_monitor(),
+            describe_dead_policy(self.acting.model_path, policy.model),
+        )
         return (
             *said,
             *describe_unread_sources_by_name(self.wiring).values(),
-            *([warning] if warning else ()),
+            *filter(None, warnings),
         )
 
     def _get_last_command(self) -> np.ndarray | None:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from an_control.monitor.forward_model import NETWORKS
 from an_control.policy import Model, OrderedSizes, VisionSizes
 from an_control.wiring import Wiring, WiringError
 from an_control.wiring.checked_yaml import Description, MissingItem
@@ -75,6 +76,22 @@ def explain_wrong_rate(wiring: Wiring, model: Model) -> str:
         f"{wiring.file}: rate_hz: {wiring.rate_hz:g}, but the model was trained at"
         f" {1.0 / trained_s:g} Hz (allowed: a difference of 10%; more with the parameter"
         " check_rate false, which is --no-check-rate of `an-control run`)"
+    )
+
+
+def describe_dead_policy(model_path: str, model: Model) -> str:
+    """Return a warning if all weights of a model's policy are 0, else "".
+
+    Args:
+        model_path: The model file, for the text.
+        model: The model. Of an ONNX file only the monitor's weights are known, and do not count.
+    """
+    own = [array for name, array in model.arrays.items() if not name.startswith(NETWORKS)]
+    if not own or any(array.any() for array in own):
+        return ""
+    return (
+        f"{model_path}: all weights of its policy are 0, so its command never changes; copy the"
+        " file again, or train another"
     )
 
 

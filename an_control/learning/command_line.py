@@ -8,9 +8,9 @@ becomes `--teacher-minutes`.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import Field, fields, is_dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 
 def format_flag(name: str) -> str:
@@ -20,6 +20,49 @@ def format_flag(name: str) -> str:
     '--teacher-minutes'
     """
     return "--" + name.replace("_", "-")
+
+
+def name_setting(
+    key: str, options: type[Any], other_names: Mapping[str, str], has_recipe: bool = False
+) -> str:
+    """Return the name by which a user knows a setting of a run's `config.json`.
+
+    Args:
+        key: The keys of the nested settings, such as "settings.population".
+        options: The options dataclass of the command.
+        other_names: Names of those settings that are not called as their option is.
+        has_recipe: Whether the settings are keys of a recipe, which then are named too.
+
+    Returns:
+        The option, such as "--popsize"; with a recipe its key and the option that changes it, such
+        as "student.neuron (--neuron)". Without an option, the key.
+    """
+    name = key.removeprefix("settings.")
+    if name == key and "." in key:  # of the task, or of a model
+        return other_names.get(key.partition(".")[0], key)
+    known = {
+        part: format_flag(part)
+        for part in list_option_names(options)
+        if part != "task"  # the positional argument
+    }
+    flag = next(filter(None, map({**known, **other_names}.get, name.split("."))), None)
+    if flag is None:
+        return name
+    if flag == "--disturb" and not has_recipe:
+        return f"{flag} {name.partition('.')[2]}"
+    return f"{name} ({flag})" if has_recipe and name != key else flag
+
+
+def list_option_names(options: type[Any]) -> list[str]:
+    """Return the names of the options of a dataclass, with those of the dataclasses in it."""
+    hints = get_type_hints(options)
+    return [
+        name
+        for one in fields(options)
+        for name in (
+            list_option_names(hints[one.name]) if is_dataclass(hints[one.name]) else [one.name]
+        )
+    ]
 
 
 def format_command(options: Any, name: str) -> str:

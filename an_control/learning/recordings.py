@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -15,8 +14,7 @@ from an_control.learning.rollout.episode import NewestReadings
 from an_control.policy import Model
 from an_control.policy.task import Task
 from an_control.record.arrays import RecordedArrays, read_arrays
-from an_control.record.reader import Bag
-from an_control.wiring import Wiring, load_wiring
+from an_control.record.reader import Bag, load_recorded_wiring
 
 STALL = 10.0
 """Limit of a pause between two control ticks, as a multiple of the usual period of the ticks. A
@@ -44,7 +42,7 @@ def read_recorded_traces(
     traces: list[EpisodeTrace] = []
     for path in paths:
         arrays = read_arrays(Bag(path))
-        order = ActionOrder(_load_wiring_from_recording(arrays), str(model_path), model)
+        order = ActionOrder(load_recorded_wiring(arrays.wiring), str(model_path), model)
         traces += _iterate_recorded_episodes(
             path, arrays, model.task.channels, order.convert_to_action
         )
@@ -71,7 +69,7 @@ def read_task_and_traces(paths: Sequence[Path], task_name: str) -> tuple[Task, l
     traces: list[EpisodeTrace] = []
     for path in paths:
         arrays = read_arrays(Bag(path))
-        wiring = _load_wiring_from_recording(arrays)
+        wiring = load_recorded_wiring(arrays.wiring)
         if task is None:
             step_s = 1.0 / wiring.rate_hz
             task = Task(task_name, "", arrays.ids, arrays.actuators, step_s)
@@ -90,14 +88,6 @@ def _check_any_episode(traces: Sequence[EpisodeTrace], paths: Sequence[Path]) ->
     if not traces:
         names = ", ".join(map(str, paths))
         raise ValueError(f"--bag {names}: no episode of {MIN_TICKS} ticks or more")
-
-
-def _load_wiring_from_recording(arrays: RecordedArrays) -> Wiring:
-    """Return the wiring, the configuration of sensors and actuators, that a recording contains."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "wiring.yaml"
-        path.write_text(arrays.wiring, encoding="utf-8")
-        return load_wiring(path)
 
 
 def _iterate_recorded_episodes(

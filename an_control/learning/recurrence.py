@@ -19,13 +19,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
-from an_control.learning.arrays import to_array
 from an_control.policy.set_transformer import make_positional_table
 from an_control.policy.sizes import Encoder, RecurrenceSizes
 
 State = tuple[Tensor, ...]
 """State of a recurrent layer, tensors (B, ...) for B episodes. All are zeros at the start of an
 episode."""
+
+
+def to_array(tensor: Tensor) -> np.ndarray:
+    """Return a float32 copy of `tensor` as a numpy array, as a model file holds it."""
+    array: np.ndarray = tensor.detach().cpu().numpy().astype(np.float32)
+    return array.copy()
 
 
 class RecurrenceModule(nn.Module):

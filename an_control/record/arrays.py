@@ -41,7 +41,8 @@ class RecordedArrays:
         time_ns: Time of day of each tick (T,) in ns.
         stamp_ns: Simulated time of each tick (T,) in ns if simulator and node ran in lockstep, else
             -1.
-        episode: Number of the episode of each tick (T,); a reset or an activation starts a new one.
+        episode: Number of the episode of each tick (T,), from 0; a reset or an activation starts a
+            new one. It is negative while the node was inactive, unless it was never active.
         readings: Readings of the channels, float32 (T, N); NaN if a channel was missing.
         wanted: Commands of the policy, before limits, float64 (T, A) in physical units; NaN before
             the first one.
@@ -73,12 +74,14 @@ def read_arrays(bag: Bag) -> RecordedArrays:
             numbers (images are not recorded as readings).
     """
     rows: list[tuple[int, int, int, tuple[str, ...], NDArray[np.float32]]] = []
+    active_parts: set[int] = set()
     stamp_ns = NONE
     wanted: list[NDArray[np.float64] | None] = []
     commands: list[NDArray[np.float64] | None] = []
     actuators: tuple[str, ...] = ()
     newest: NDArray[np.float64] | None = None
-    node, episode, wiring = "", 0, ""
+    node, part, wiring = "", 0, ""
+    is_active = False
     kind, was_sent = int(CommandKind.POLICY), True  # of the next command
     is_between_ticks = False
     for entry in bag.iterate_entries():
@@ -89,12 +92,17 @@ def read_arrays(bag: Bag) -> RecordedArrays:
         name = entry.topic.removeprefix(node)
         if TYPES.get(name) != entry.type:
             continue
-        if name == EVENTS and entry.sequence == 0:
+        if name == EVENTS:
             event = decode_event(entry.data)
             change = event["event"]
+            if change in ("activate", "deactivate"):
+                is_active = change == "activate"
+            if entry.sequence:  # only repeated, at the start of a file
+                continue
             if change == "wiring":
                 wiring = wiring or str(event.get("text", ""))
-            episode += change in ("reset", "activate") and bool(rows) and rows[-1][2] == episode
+            elif change in ("reset", "activate", "deactivate"):
+                part += bool(rows) and rows[-1][2] == part
         elif name == TICK_TOPIC:
             stamp_ns = TICK_NUMBERS.decode_numbers(entry.data)[2]
             is_between_ticks = False
@@ -109,7 +117,9 @@ def read_arrays(bag: Bag) -> RecordedArrays:
             ids, values = decode_joint_state(entry.data)
             if len(ids) != len(values):
                 raise BagError(f"{bag.path}: readings of {len(ids)} ids and {len(values)} values")
-            rows.append((entry.log_ns, stamp_ns, episode, ids, values.astype(np.float32)))
+            rows.append((entry.log_ns, stamp_ns, part, ids, values.astype(np.float32)))
+            if is_active:
+                active_parts.add(part)
             wanted.append(None)
             commands.append(newest)
             is_between_ticks = True
@@ -135,12 +145,31 @@ def read_arrays(bag: Bag) -> RecordedArrays:
         actuators,
         np.array([row[0] for row in rows], np.int64),
         np.array([row[1] for row in rows], np.int64),
-        np.array([row[2] for row in rows], np.int64),
+        _number_episodes([row[2] for row in rows], active_parts),
         readings,
         _stack_commands(wanted, len(actuators), bag),
         _stack_commands(commands, len(actuators), bag),
         wiring,
     )
+
+
+def _number_episodes(parts: list[int], active_parts: set[int]) -> NDArray[np.int64]:
+    """Return the number of the episode of each tick (T,).
+
+    Args:
+        parts: Number of the part of the recording to which each of the T ticks belongs; a reset, an
+            activation and a deactivation each start a new part.
+        active_parts: Parts in which the node was active. They are the episodes, with the numbers 0,
+            1 and so on; the other parts get -1, -2 and so on. If there are none, all parts are
+            episodes.
+    """
+    numbers: dict[int, int] = {}
+    counts = {True: 0, False: 0}
+    for part in dict.fromkeys(parts):
+        is_episode = part in active_parts or not active_parts
+        counts[is_episode] += 1
+        numbers[part] = counts[is_episode] - 1 if is_episode else -counts[is_episode]
+    return np.array([numbers[part] for part in parts], np.int64)
 
 
 def _stack_commands(
@@ -171,7 +200,7 @@ def _make_table_columns(arrays: RecordedArrays) -> dict[str, NDArray[np.generic]
     """Return a recording as the columns of a table: a mapping from column name to T values."""
     columns: dict[str, NDArray[np.generic]] = {
         "time_ns": arrays.time_ns,
-        "episode": arrays.episode,
+        "episode": np.where(arrays.episode < 0, None, arrays.episode),  # type: ignore[call-overload]
     }
     parts = (
         ("reading", arrays.ids, arrays.readings),
@@ -199,7 +228,14 @@ def write_csv(path: Path, arrays: RecordedArrays) -> None:
         writer = csv.writer(file)
         writer.writerow(columns)
         for row in zip(*columns.values(), strict=True):
-            writer.writerow("" if one != one else repr(one.item()) for one in row)
+            writer.writerow(map(_format_cell, row))
+
+
+def _format_cell(value: np.generic | int | None) -> str:
+    """Return a value of a table as text from which exactly it can be read; "" if it is missing."""
+    if value is None or value != value:
+        return ""
+    return repr(value.item() if isinstance(value, np.generic) else value)
 
 
 def write_parquet(path: Path, arrays: RecordedArrays) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import struct
+import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,6 +22,7 @@ import yaml
 
 from an_control.record.layout import ATTACHMENT, BagEntry, BagError
 from an_control.system.files import open_regular_file, read_regular_file
+from an_control.wiring.config import Wiring, load_wiring
 from an_control.wiring.messages import MESSAGE_TYPE
 
 MAX_RECORD_BYTES = 512 * 2**20
@@ -381,3 +383,15 @@ def is_same_topic(wired_topic: str, recorded_topic: str, namespace: str) -> bool
     if namespace.strip("/"):
         return recorded_topic == f"/{namespace.strip('/')}/{wired_topic}"
     return recorded_topic == f"/{wired_topic}" or recorded_topic.endswith(f"/{wired_topic}")
+
+
+def load_recorded_wiring(text: str) -> Wiring:
+    """Read and check the text of the wiring file that a recording holds.
+
+    Raises:
+        WiringError: It is not a wiring file that can be used.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "wiring.yaml"
+        path.write_text(text, encoding="utf-8")
+        return load_wiring(path)

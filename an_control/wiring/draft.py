@@ -187,6 +187,7 @@ def _format_actuator(actuator: ActuatorConfig, comment: str) -> DraftLine:
     safe = actuator.safe if isinstance(actuator.safe, str) else format_number(actuator.safe)
     field = "" if actuator.field is None else f"field: {quote_scalar(actuator.field)}, "
     scale = f"{field}scale: {format_number(actuator.scale)}, {offset}"
+    rate = format_number(actuator.max_rate) if actuator.max_rate else "0"
     return DraftLine(
-        actuator.name, f"{{{scale}limits: {limits}, max_rate: 0, safe: {safe}}}", comment
+        actuator.name, f"{{{scale}limits: {limits}, max_rate: {rate}, safe: {safe}}}", comment
     )

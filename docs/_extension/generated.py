@@ -76,6 +76,18 @@ def _make_option_row(action: Any) -> str:
     return f"| {names.replace('|', chr(92) + '|')} | {_escape_markdown(text)} |"
 
 
+def make_json_page() -> str:
+    """Return a markdown table of the keys in the files that the option ``--json`` writes."""
+    from an_control.cli.help import JSON_KEYS
+
+    lines = ["| verb | keys | what they are |", "|---|---|---|"]
+    for verb, keys in JSON_KEYS.items():
+        for names, text in keys.items():
+            shown = ", ".join(f"`{name}`" for name in names.split(", "))
+            lines.append(f"| `{verb}` | {shown} | {_escape_markdown(text)} |")
+    return "\n".join(lines)
+
+
 def make_parameters_page() -> str:
     """Return a markdown table of the policy node's parameters."""
     from an_control.ros.parameter_table import PARAMETERS, USE_SIM_TIME
@@ -244,6 +256,7 @@ def _escape_markdown(text: str) -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "cli": make_cli_page,
+    "json": make_json_page,
     "parameters": make_parameters_page,
     "disturbances": make_disturbances_page,
     "offers": make_offers_page,

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("rclpy")
@@ -23,7 +24,8 @@ from std_msgs.msg import Float64MultiArray
 
 from an_control.cli import main
 from an_control.cli.check import Findings, _print_findings
-from an_control.policy import AttentionSizes, MlpSizes, write_model
+from an_control.control.controller import Controller
+from an_control.policy import AttentionSizes, MlpSizes, read_model, write_model
 from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
 from an_control.system.share import find_share_path
@@ -161,6 +163,21 @@ def test_a_command_that_does_not_fit_its_message_is_a_problem(tmp_path, with_mod
     assert status == 1
     (problem,) = found["problems"]
     assert said in problem and "wiring.yaml" in problem and "command" in problem
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_policy_whose_weights_are_all_0_is_a_problem_and_the_node_says_it(tmp_path, ordered):
+    words = files(tmp_path, ordered=ordered)
+    assert "all weights" not in str(checked(words, tmp_path))
+    assert Controller(words[0], words[2], "numpy").list_configuration_notes() == ()
+    model = read_model(words[2])
+    dead = {name: np.zeros_like(array) for name, array in model.arrays.items()}
+    write_model(words[2], replace(model, arrays=dead))
+    status, found = checked(words, tmp_path)
+    said = f"{words[2]}: all weights of its policy are 0, so its command never changes"
+    assert status == 1 and found["problems"][0].startswith(said)
+    (note,) = Controller(words[0], words[2], "numpy").list_configuration_notes()
+    assert note.startswith(said)
 
 
 def test_renamed_and_lacking_channels_stand_in_the_table(tmp_path):

@@ -48,7 +48,7 @@ def test_a_teacher_that_has_changed_behind_its_name_is_refused(tmp_path, teacher
     before = json.loads((tmp_path / "run/config.json").read_text())["teacher_hash"]
     write_model(teacher, make_random_model(SIZES, seed=2))
     assert distill("--smoke") == 2
-    assert f'(teacher_hash is "{before}", not "' in capsys.readouterr().err
+    assert f'(the content of --teacher is "{before}", not "' in capsys.readouterr().err
     write_model(teacher, make_random_model(SIZES, seed=1))
     assert distill("--smoke") == 0
 
@@ -63,7 +63,7 @@ def test_a_start_model_that_has_changed_behind_its_name_is_refused(tmp_path, dis
     moved = {name: array + 1.0 for name, array in model.arrays.items()}
     write_model(start, replace(model, arrays=moved))
     assert distill(*words) == 2
-    assert "start_hash is" in capsys.readouterr().err
+    assert "the content of --start-model is" in capsys.readouterr().err
 
 
 def test_a_start_model_of_image_patches_is_known_by_its_numbers(tmp_path):

@@ -78,6 +78,26 @@ def test_none_is_no_choice_and_the_choices_are_named_in_order(arguments, said, c
     assert f"invalid choice '{arguments[-1]}'" in shown and said in shown
 
 
+@pytest.mark.parametrize("verb", ["train", "distill", "train-teacher", "learn"])
+def test_each_verb_that_picks_a_model_by_validation_says_that_its_best_is_partly_luck(verb, capsys):
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    assert "(the model is the policy with the highest, which is partly luck" in " ".join(
+        capsys.readouterr().out.replace("│", " ").split()
+    )
+
+
+@pytest.mark.parametrize("option", ["--monitor", "--recovery"])
+def test_an_option_of_the_policy_is_described_alike_by_all_verbs(option, capsys):
+    texts = set()
+    for verb in ("run", "sim", "evaluate"):
+        with pytest.raises(SystemExit):
+            main([verb, "--help"])
+        words = " ".join(capsys.readouterr().out.replace("│", " ").split())
+        texts.add(words.partition(f"{option} ")[2].partition(" --")[0])
+    assert len(texts) == 1, texts
+
+
 def test_version_and_module_are_the_command(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"an_control {an_control.__version__}\n"

@@ -85,7 +85,7 @@ def test_with_fewer_minutes_the_network_at_hand_ends_as_it_is(run, tmp_path, sto
     last = ended.learner.make_model()
     kept = read_model(tmp_path / "run/model.safetensors")
     assert all(a.tobytes() == kept.arrays[name].tobytes() for name, a in last.arrays.items())
-    assert last.trained["forward"]["minutes"] == LITTLE
+    assert last.trained["forward"]["minutes_limit"] == LITTLE
 
 
 @pytest.mark.parametrize("stop_after", [None, 2])
@@ -115,7 +115,7 @@ def test_a_run_that_needed_no_more_minutes_keeps_those_that_it_had(run):
         again = run("run", minutes)
         assert (
             again.done == first.done
-            and again.learner.make_model().trained["forward"]["minutes"] == 5
+            and again.learner.make_model().trained["forward"]["minutes_limit"] == 5
         )
 
 
@@ -127,7 +127,7 @@ def test_the_same_command_after_the_end_leaves_the_file_as_it_was_written(cart, 
     assert "4 of 4 steps were done before" in capsys.readouterr().out
     assert cart.read_bytes() == written
     assert main([*arguments, "--seed", "2"]) == 2
-    assert "(seed is 1, not 2)" in capsys.readouterr().err
+    assert "(--seed is 1, not 2)" in capsys.readouterr().err
 
 
 def test_with_more_minutes_after_the_end_it_learns_again_and_says_so(cart, tmp_path, capsys):

@@ -75,7 +75,7 @@ def test_another_seed_is_refused_in_the_same_folder(tmp_path, capsys):
         (["nothing-v0"], "'nothing-v0'"),
         (["no_such_module:Nothing-v0"], "no_such_module"),
         (["pong"], "image patches"),
-        (["CartPole-v1", "--algorithm", "tqc"], "'tqc': discrete actions need ppo"),
+        (["CartPole-v1", "--algorithm", "tqc"], "--algorithm tqc: discrete actions need ppo"),
         (["CartPole-v1", "--minutes", "0"], "--minutes 0"),
         (["CartPole-v1", "--steps", "-5"], "--steps -5"),
         (["CartPole-v1", "--episodes", "1"], "--episodes 1"),

@@ -1,6 +1,8 @@
 """Tables of protocols: what they compare, and rows that are kept until a table is whole."""
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -70,6 +72,22 @@ def test_one_protocol_is_not_compared_with_itself(tmp_path, capsys):
     assert main(["evaluate", str(CARTPOLE), *arguments, "--json", str(written)]) == 0
     assert "usual reward" not in capsys.readouterr().out
     assert json.loads(written.read_text())["back"] is None
+
+
+def test_the_page_compares_two_models_by_the_episodes_that_both_play(tmp_path, monkeypatch, capsys):
+    page = Path(__file__).parents[2] / "docs/how-to/disturb.md"
+    code, *_ = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.S | re.M)
+    monkeypatch.chdir(tmp_path)
+    for delay, name in (("0", "a.json"), ("1", "b.json")):
+        options = ["--episodes", "4", "--shuffle", "none", "--delay", delay, "--json", name]
+        assert main(["evaluate", str(CARTPOLE), "--monitor", "off", *options]) == 0
+    capsys.readouterr()
+    exec(code, {})
+    apart, error = map(float, capsys.readouterr().out.split("+-"))
+    table = ["--episodes", "4", "--table", "none", "delay=1", "--json", "table.json"]
+    assert main(["evaluate", str(CARTPOLE), "--monitor", "off", *table]) == 0
+    row = json.loads(Path("table.json").read_text())["protocols"][1]["difference"]
+    assert (apart, error) == pytest.approx((row["mean"], row["sd"] / 3**0.5))
 
 
 def test_the_first_row_has_the_rewards_that_a_row_with_a_last_move_is_compared_with(tmp_path):

@@ -126,9 +126,9 @@ def test_the_model_has_no_hints(tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--engine", "processes"], "hints: need compiled rollouts"),
+        (["--engine", "processes"], "--hints: needs compiled rollouts"),
         (["--form", "mlp"], "--hints: only for policies in the paper's attention form"),
-        (["--stack", "3"], "hints: need neurons with an LSTM"),
+        (["--stack", "3"], "--hints: needs neurons with an LSTM"),
     ],
 )
 def test_hints_that_cannot_be_given_are_refused(tmp_path, capsys, options, said):

@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -218,6 +219,23 @@ def test_episodes_of_an_environment_without_a_time_limit_are_cut_off_and_this_is
         assert len(episode(env)) == DEFAULT_MAX_STEPS
     (note,) = [one for one in OUTPUT.pop_new_notes() if "Endless" in one]
     assert "has no time limit" in note and "max_episode_steps=N" in note
+
+
+def test_a_wrapper_with_running_statistics_is_named_once_by_each_verb(tmp_path, capsys):
+    with opened("Goal"):
+        assert not [one for one in OUTPUT.pop_new_notes() if "NormalizeObservation" in one]
+    gymnasium.register(
+        "Odd/Running-v0",
+        lambda: gymnasium.wrappers.NormalizeObservation(environments.Cart()),
+        max_episode_steps=STEPS,
+    )
+    out = tmp_path / "run"
+    assert main(["train-teacher", "Odd/Running-v0", "--out", str(out), "--smoke"]) == 0
+    said = capsys.readouterr()
+    assert (said.out + said.err).count("its wrapper NormalizeObservation") == 1
+    model = str(out / "model.safetensors")
+    assert main(["evaluate", model, "--episodes", "1", "--shuffle", "none"]) == 0
+    assert "they are no part of a policy" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["Flaky", "NanReward"])

@@ -179,7 +179,7 @@ def test_a_network_that_the_algorithm_cannot_continue_is_refused():
     start = NetworkTeacher(
         get_head_layers(make_random_model(MlpSizes(3, 1, [8])).arrays, 2), "tanh"
     )
-    with pytest.raises(ValueError, match="'td3': only ppo can continue a network"):
+    with pytest.raises(ValueError, match="--algorithm td3: only ppo can continue a network"):
         settings_of("Pendulum-v1", "td3", start)
 
 

@@ -42,6 +42,39 @@ def test_arrays_hold_what_was_read_wanted_and_sent(stand: Stand, walked: Path) -
     assert np.clip(arrays.wanted, -8.0, 8.0).tobytes() == sent.tobytes()
 
 
+def test_ticks_of_an_inactive_node_belong_to_no_episode(
+    stand: Stand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = stand.start(activate=False, record=str(tmp_path / "bags"))
+    node.trigger_configure()
+    stand.until(lambda: stand.joints.get_subscription_count() == 1, "joint_states matched")
+    stand.until(lambda: stand.tilt.get_subscription_count() == 1, "tilt matched")
+    for step in range(3):
+        stand.watch(step)
+    node.trigger_activate()
+    stand.connect()
+    for step in range(3, 10):
+        stand.step(step)
+        if step == 6:
+            stand.reset()
+    node.trigger_deactivate()
+    for step in range(10, 12):
+        stand.watch(step)
+    node.trigger_shutdown()
+    (found,) = (tmp_path / "bags").iterdir()
+    assert read_arrays(Bag(found)).episode.tolist() == [-1] * 3 + [0] * 4 + [1] * 3 + [-2] * 2
+    assert main(["export", str(found), "--csv", str(tmp_path / "ticks.csv")]) == 0
+    assert "12 ticks of 2 episodes" in (said := capsys.readouterr().out)
+    assert "5 ticks while the node was inactive" in said
+    with (tmp_path / "ticks.csv").open(newline="") as file:
+        episodes = [row["episode"] for row in csv.DictReader(file)]
+    assert episodes == [""] * 3 + ["0"] * 4 + ["1"] * 3 + [""] * 2
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert main(["export", str(found), "--parquet", str(tmp_path / "ticks.parquet")]) == 0
+    column = parquet.read_table(tmp_path / "ticks.parquet").column("episode")
+    assert column.to_pylist() == [None] * 3 + [0] * 4 + [1] * 3 + [None] * 2
+
+
 @pytest.mark.parametrize("activate", [True, False])
 def test_what_a_person_commands_beside_a_shadow_node_follows_the_readings_that_it_answers(
     stand: Stand, tmp_path: Path, activate: bool

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 from geometry_msgs.msg import Twist, Vector3Stamped
+from lifecycle_msgs.msg import TransitionEvent
 from rclpy.serialization import serialize_message
 from sensor_msgs.msg import Imu, JointState
-from stand import WIRING
+from stand import WIRING, Stand
 
 from an_control.cli import main
 from an_control.record.layout import BagEntry, FileHead
@@ -129,6 +130,39 @@ def test_a_wiring_drafted_from_a_bag_reads_that_bag(
     base = load_wiring(tmp_path / "base.yaml")
     assert [one.topic for one in base.sources] == ["imu"]
     assert list(base.command.topic_keys) == ["cmd_vel"]
+
+
+def test_a_recording_of_a_policy_node_gives_the_draft_the_commands_of_its_wiring(
+    stand: Stand, tmp_path: Path
+) -> None:
+    stand.start(record=str(tmp_path / "bags"))
+    for step in range(20):
+        stand.step(step)
+    stand.node.trigger_shutdown()
+    (bag,) = (tmp_path / "bags").iterdir()
+    assert main(["new", "tiny", "--bag", str(bag), "--out", str(tmp_path)]) == 0
+    drafted, recorded = load_wiring(tmp_path / "tiny.yaml"), load_wiring(stand.wiring)
+    assert drafted.command == recorded.command
+    assert [one.topic for one in drafted.sources] == ["/joint_states", "/tilt"]
+    other = ["--out", str(tmp_path), "--namespace", "other"]
+    assert main(["new", "other", "--bag", str(bag), *other]) == 2
+
+
+def test_what_a_policy_node_publishes_about_itself_becomes_no_channel_or_actuator(
+    tmp_path: Path,
+) -> None:
+    bag = BagFolder(tmp_path / "bag", lambda: FileHead((), {}))
+    about = JointState(name=["left.position", "tilt.x"], position=array("d", [0.0, 1.0]))
+    for step in range(20):
+        at_ns = 10**9 + step * STEP_NS
+        bag.write([entry("/robot/joint_states", joints(step), at_ns)])
+        bag.write([entry("/robot/policy/channels", about, at_ns)])
+    bag.write([entry("/robot/policy/transition_event", TransitionEvent(), at_ns)])
+    bag.close()
+    assert main(["new", "tiny", "--bag", str(tmp_path / "bag"), "--out", str(tmp_path)]) == 0
+    drafted = load_wiring(tmp_path / "tiny.yaml")
+    assert [one.topic for one in drafted.sources] == ["/robot/joint_states"]
+    assert drafted.command.names == ("left", "right")
 
 
 def test_bags_that_rosbags_wrote_are_checked(

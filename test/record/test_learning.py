@@ -71,6 +71,33 @@ def test_a_monitor_is_learned_from_a_recording(
     assert main(refused) == 2
 
 
+def test_the_monitor_of_an_onnx_file_is_learned_beside_it_from_a_recording(
+    walked: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("onnxruntime")
+    from foreign.networks import linear, save
+
+    names = {"observation_names": ",".join(IDS), "joint_names": "left,right", "step_s": "0.01"}
+    policy = save(tmp_path, linear(4, 2, names))
+    beside = tmp_path / "policy.monitor.safetensors"
+    words = ["--updates", "3", "--imputation-updates", "3", "--hidden", "8", "8"]
+    train = ["train-monitor", str(policy), "--bag", str(walked), *words]
+    assert main(train) == 0
+    said = capsys.readouterr().out
+    assert f"train-monitor {policy} --validate" in said
+    assert said.splitlines()[-1] == str(beside)
+    assert read_model(policy).forward is not None
+    beside.write_bytes(b"of another version")
+    assert main(train) == 0, "it is replaced"
+    monkeypatch.setattr("an_control.learning.recordings.read_recorded_traces", None)
+    for name in ("other.safetensors", "other.onnx"):
+        assert main([*train, "--out", str(tmp_path / name)]) == 2
+        assert f"lies beside it, {beside}" in capsys.readouterr().err
+
+
 def test_recorded_commands_are_imitated(walked: Path, tmp_path: Path) -> None:
     task, episodes = read_task_and_episodes([walked], "tiny")
     settings = make_smoke_settings(read_recipe("quick"))

@@ -12,7 +12,7 @@ import numpy as np
 
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.api.parts import PolicyParts
-from an_control.learning.command_line import format_command, format_flag
+from an_control.learning.command_line import format_command, format_flag, name_setting
 from an_control.learning.runs.progress import OnProgress, RunProgress, ignore_progress
 from an_control.policy import MlpSizes, Model, read_model
 from an_control_sim.envs.tasks import SUCCESS
@@ -34,6 +34,15 @@ REFINING_SIGMA, REFINING_RATE = 0.01, 0.002
 """Defaults of the options `sigma` and `rate` for a search that starts at a model. They are small,
 because with 0.02 for both a single step of the search takes two thirds of the return from the Ant
 model that ships with this package."""
+
+OPTIONS_OF_SETTINGS = {
+    "population": "--popsize",
+    "mixture": "--shuffle",
+    "validation_episodes": "--episodes",
+    "form": "--form, or an option of its sizes and parts,",
+    "start": "--start-model",
+}
+"""A mapping from settings of the search to the options that set them."""
 
 
 @dataclass(frozen=True)
@@ -271,13 +280,18 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
     )
     try:
         search = Search(task, form, engine, settings, options.seed, start)
-        loop = RunLoop(RunFolder(options.out, search.config, options.resume), search)
+        loop = RunLoop(RunFolder(options.out, search.config, options.resume, _name_setting), search)
         loop.run_with_progress(progress)
         evaluations = _evaluate_and_write_model_card(options, loop, search, progress)
     finally:
         engine.close()
         env.close()
     return EvolveResult(loop.model_path, evaluations, loop.metrics)
+
+
+def _name_setting(key: str) -> str:
+    """Return the option of `train` that sets a setting of a run's `config.json`."""
+    return name_setting(key, EvolveOptions, OPTIONS_OF_SETTINGS)
 
 
 def _make_search_settings(options: EvolveOptions, channels: int) -> SearchSettings:

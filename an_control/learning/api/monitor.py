@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from an_control.learning.command_line import format_flag
+from an_control.learning.command_line import format_flag, name_setting
 from an_control.learning.runs.progress import OnProgress, RunProgress, ignore_progress
 from an_control.monitor.forward_model import NETWORKS
 from an_control.policy import Model, Monitor, read_model, write_model
@@ -24,6 +24,15 @@ if TYPE_CHECKING:
     from an_control.learning.forward_model.networks import ForwardModelSettings
     from an_control.learning.training_disturbances import Fault
     from an_control.policy.sizes import MonitorValidation
+
+OPTIONS_OF_SETTINGS = {
+    "identity": "--hidden",
+    "identity_updates": "--updates",
+    "imputation": "--hidden",
+    "faults": "--disturb",
+    "recorded": "--bag",
+}
+"""A mapping from settings of a monitor's training to the options that set them."""
 
 
 @dataclass(frozen=True)
@@ -154,16 +163,10 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
 
     options.check_options()
     faults = assign_equal_probabilities(options.disturb, options.disturb_share)
-    # One beside an ONNX file may belong to another version: then it is replaced.
-    model, path = read_model(options.model, monitor=options.validate), options.out or options.model
+    model, written = _read_model_and_find_output(options)
     model = _remove_excitation_and_start_policy(model)
-    written = path
-    if model.network is not None:
-        written = get_monitor_path(path)
-        if path != options.model:
-            raise ValueError(f"--out {path}: the monitor of an ONNX file lies beside it, {written}")
     if options.take is not None:
-        write_model(path, _replace_monitor_networks(model, read_model(options.take), options))
+        write_model(written, _replace_monitor_networks(model, read_model(options.take), options))
         return MonitorResult(written, None, "", [], 0)
     if options.validate and model.forward is None:
         raise ValueError(
@@ -189,11 +192,34 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
             raise ValueError(str(error)) from error
         except ValueError as error:  # an environment gave NaN, or only short episodes
             raise ValueError(f"{name}: {' '.join(str(error).split())}") from error
-    write_model(path, model)
+    write_model(written, model)
     assert model.forward is not None and model.forward.validation is not None
     updates = model.trained.get("forward", {}).get("updates", 0)
     why_off = model.forward.monitor_default_off_reason
     return MonitorResult(written, model.forward.validation, why_off, metrics, updates)
+
+
+def _read_model_and_find_output(options: MonitorOptions) -> tuple[Model, Path]:
+    """Read the model, and return it with the path of the file to write.
+
+    Of an ONNX file this is the file of its monitor. One that lies there is read only to be
+    validated, because it may belong to another version of the policy, and is then replaced.
+
+    Raises:
+        ValueError: The option `out` is given for an ONNX file, whose monitor always lies beside it.
+    """
+    model, path = read_model(options.model, monitor=options.validate), options.out or options.model
+    if model.network is None:
+        return model, path
+    written = get_monitor_path(options.model)
+    if path != options.model:
+        raise ValueError(f"--out {path}: the monitor of an ONNX file lies beside it, {written}")
+    return model, written
+
+
+def _name_setting(key: str) -> str:
+    """Return the option of `train-monitor` that sets a setting of a run's `config.json`."""
+    return name_setting(key, MonitorOptions, OPTIONS_OF_SETTINGS)
 
 
 def _train_on_recordings(options: MonitorOptions, progress: OnProgress) -> MonitorResult:
@@ -207,7 +233,7 @@ def _train_on_recordings(options: MonitorOptions, progress: OnProgress) -> Monit
     from an_control.learning.runs.run_loop import RunLoop
 
     options.check_options()
-    model, path = read_model(options.model), options.out or options.model
+    model, path = _read_model_and_find_output(options)
     traces = read_recorded_traces(options.bag, options.model, model)
     with TemporaryDirectory() as beside:
         folder, settings = (
@@ -216,7 +242,7 @@ def _train_on_recordings(options: MonitorOptions, progress: OnProgress) -> Monit
         )
         try:
             learner = ForwardModelLearner(folder, None, model, settings, options.seed, traces)
-            loop = RunLoop(RunFolder(folder, learner.config), learner)
+            loop = RunLoop(RunFolder(folder, learner.config, False, _name_setting), learner)
             loop.run_with_progress(progress)
         except RunError as error:
             raise ValueError(str(error)) from error
@@ -247,7 +273,7 @@ def _train_and_validate(
                 _make_forward_model_settings(options, model, faults),
             )
             learner = ForwardModelLearner(folder, env, model, settings, options.seed)
-            loop = RunLoop(RunFolder(folder, learner.config), learner)
+            loop = RunLoop(RunFolder(folder, learner.config, False, _name_setting), learner)
             if learner.starts_again:
                 text = f"{folder}: begins again; its --minutes had been too few"
                 progress(RunProgress("note", note=text))

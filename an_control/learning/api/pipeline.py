@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from an_control.learning.api.monitor import MonitorOptions, train_monitor
 from an_control.learning.api.student import DistillOptions, distill
 from an_control.learning.api.teacher import TeacherOptions, train_teacher
-from an_control.learning.command_line import format_command, format_flag
+from an_control.learning.command_line import format_command, format_flag, name_setting
 from an_control.learning.runs.progress import (
     OnProgress,
     RunProgress,
@@ -58,7 +58,8 @@ class LearnOptions:
     """An existing teacher, as distill takes it: a model file of an MLP policy, an ONNX file of a
     network without memory of earlier ticks, ppo:FILE.zip of stable-baselines3, or
     python:MODULE:FUNCTION, a function from an array of readings to an array of actions in [-1, 1].
-    By default train-teacher trains one; the ant has one already."""
+    It gets the environment's own numbers; the statistics of NormalizeObservation or VecNormalize
+    are in none of these files. By default train-teacher trains one; the ant has one already."""
     seed: int = 1
     """Seed of everything random."""
     smoke: bool = False
@@ -140,7 +141,9 @@ def learn(options: LearnOptions, progress: OnProgress = ignore_progress) -> Lear
     from an_control_sim.gym.environments import find_environment_id, make_environment
 
     options.check_options()
-    folder = RunFolder(options.out, options.config)
+    folder = RunFolder(
+        options.out, options.config, False, lambda key: name_setting(key, LearnOptions, {})
+    )
     with closing(make_environment(find_environment_id(options.task))) as env:
         run = _Run(options, folder, env, progress)
         with folder.lock():
@@ -287,7 +290,7 @@ class _Run:
                 " increase --minutes"
             )
         validated = [line["validation"] for line in result.metrics if "validation" in line]
-        best = f", validation {max(validated):.4g}" if validated else ""
+        best = f", best of {len(validated)} validations {max(validated):.4g}" if validated else ""
         return f"{done} rounds{best}"
 
     def _train_monitor_and_make_note(self) -> str:

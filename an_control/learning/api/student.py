@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from an_control.learning.api.parts import PolicyParts
-from an_control.learning.command_line import format_flag
+from an_control.learning.command_line import format_flag, name_setting
 from an_control.learning.runs.progress import OnProgress, ignore_progress
 from an_control.policy import read_model
 from an_control.policy.sizes import AttentionSizes
@@ -25,6 +25,16 @@ if TYPE_CHECKING:
     from an_control.learning.training_disturbances import TrainingDisturbance
 
 D = TypeVar("D", bound="TrainingDisturbance")
+
+START = "--start-model"
+OPTIONS_OF_SETTINGS = {
+    "reshuffled": "--reshuffled-chance",
+    "start": START,
+    "start_hash": f"the content of {START}",
+    "teacher_hash": "the content of --teacher",
+    "recorded": "--bag",
+}
+"""A mapping from settings of a student's training to the options that set them."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +70,9 @@ class DistillOptions:
     teacher: str | None = None
     """A model file of an MLP policy, an ONNX file of a network without memory of earlier ticks,
     ppo:FILE.zip (a2c, ddpg, sac, td3) of stable-baselines3, or python:MODULE:FUNCTION, a function
-    from an array of readings to an array of actions in [-1, 1]. By default the task's own teacher:
-    the ant and the camera tasks have one."""
+    from an array of readings to an array of actions in [-1, 1]. It gets the environment's own
+    numbers; the statistics of NormalizeObservation or VecNormalize are in none of these files. By
+    default the task's own teacher: the ant and the camera tasks have one."""
     device: str = "cpu"
     """The torch device to learn on, cpu or cuda."""
     start_model: Path | None = None
@@ -164,7 +175,7 @@ def distill(options: DistillOptions, progress: OnProgress = ignore_progress) -> 
         raise ValueError(str(error)) from error
     with closing(learner):
         try:
-            loop = RunLoop(RunFolder(options.out, learner.config), learner)
+            loop = RunLoop(RunFolder(options.out, learner.config, False, _name_setting), learner)
         except RuntimeError as error:
             raise ValueError(str(error)) from error
         done_before = loop.done
@@ -172,6 +183,11 @@ def distill(options: DistillOptions, progress: OnProgress = ignore_progress) -> 
         minutes = getattr(learner, "minutes_used", 0.0)
         rounds = 1 + getattr(learner.settings, "rounds", 0)
         return DistillResult(loop.model_path, loop.metrics, rounds, minutes, done_before)
+
+
+def _name_setting(key: str) -> str:
+    """Return the recipe's key and the option of `distill` for a setting in `config.json`."""
+    return name_setting(key, DistillOptions, OPTIONS_OF_SETTINGS, has_recipe=True)
 
 
 def _make_trainer(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from an_control.learning.command_line import format_command
+from an_control.learning.command_line import format_command, name_setting
 from an_control.learning.runs.progress import OnProgress, ignore_progress
 from an_control.policy import Model, read_model
 
@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
     from an_control.learning.runs.run_folder import RunFolder
     from an_control.learning.teacher.teachers import Teacher
+
+START = "--start-model"
+OPTIONS_OF_SETTINGS = {
+    "faults": "--disturb",
+    "start": START,
+    "start_hash": f"the content of {START}",
+}
+"""A mapping from settings of a teacher's training to the options that set them."""
 
 
 @dataclass(frozen=True)
@@ -133,13 +141,18 @@ def train_teacher(options: TeacherOptions, progress: OnProgress = ignore_progres
             options.out, options.task, environment, settings, limits, options.seed, start
         )
         with closing(learner):
-            loop = RunLoop(RunFolder(options.out, learner.config), learner)
+            loop = RunLoop(RunFolder(options.out, learner.config, False, _name_setting), learner)
             done_before = loop.done
             loop.run_with_progress(progress)
             evaluations = _evaluate_and_write_model_card(options, loop.folder)
             return TeacherResult(
                 loop.model_path, learner.end_reason, evaluations, loop.metrics, done_before
             )
+
+
+def _name_setting(key: str) -> str:
+    """Return the option of `train-teacher` that sets a setting of a run's `config.json`."""
+    return name_setting(key, TeacherOptions, OPTIONS_OF_SETTINGS)
 
 
 def _find_start_policy(options: TeacherOptions, env: Env[Any, Any]) -> Teacher | None:

@@ -19,9 +19,9 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from an_control.learning.arrays import to_array
 from an_control.learning.dagger.streams import DaggerEpisode, fill_missing_readings
 from an_control.learning.dagger.training import SATURATED
+from an_control.learning.recurrence import to_array
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.sb3_algorithm import make_mlp_model
 from an_control.learning.teacher.teachers import Layers, NetworkTeacher, Output

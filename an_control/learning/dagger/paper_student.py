@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from an_control.learning.arrays import to_array
 from an_control.learning.dagger.settings import StudentSizes
 from an_control.learning.dagger.streams import StreamBatch
 from an_control.learning.dagger.student import LstmNeuron, StackedNeuron, StudentParts, StudentState
@@ -24,6 +23,7 @@ from an_control.learning.es.parametrisation import (
     join_arrays_to_vector,
     split_vectors_into_arrays,
 )
+from an_control.learning.recurrence import to_array
 from an_control.policy import Model
 from an_control.policy.task import Task
 
@@ -87,7 +87,8 @@ class PaperStudent(nn.Module):
         """
         if not self._has_paper_form:
             raise ValueError(
-                "start: only the paper's own form, without other parts, can start from a model"
+                "--start-model: only the paper's own form, without other parts, can start from a"
+                " model"
             )
         rows = split_vectors_into_arrays(
             self.form.to_vector(model)[None], self.form.free_parameter_shapes

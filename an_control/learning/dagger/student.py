@@ -20,10 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from an_control.learning.arrays import to_array
 from an_control.learning.dagger.settings import StudentSizes
 from an_control.learning.dagger.streams import StreamBatch
-from an_control.learning.recurrence import RecurrenceModule, SetEncoder, SetPooling
+from an_control.learning.recurrence import RecurrenceModule, SetEncoder, SetPooling, to_array
 from an_control.learning.teacher.teachers import Layers
 from an_control.policy import AttentionSizes, Model
 from an_control.policy.task import Task
@@ -519,7 +518,7 @@ class Student(nn.Module):
     def _make_size_error(self, sizes: object) -> ValueError:
         """Return the error that a start model with these sizes does not fit the student."""
         return ValueError(
-            f"start: the model's sizes are {sizes}, but the student's are {self.sizes}"
+            f"--start-model: the model's sizes are {sizes}, but the student's are {self.sizes}"
         )
 
     @staticmethod

@@ -363,7 +363,7 @@ class Pgpe:
         clipup: bool = False,
     ) -> None:
         if population % 2:
-            raise ValueError(f"population {population}: must be even (candidates come in pairs)")
+            raise ValueError(f"--popsize {population}: must be even (candidates come in pairs)")
         self.centre = np.array(start, np.float64)
         self._sigmas = np.full(len(start), float(sigma))
         self._population, self._rate, self._sigma_rate = population, rate, sigma_rate

@@ -331,7 +331,9 @@ def choose_parametrisation(model: Model) -> PolicyForm:
         if sizes == authors.sizes and authors.has_paper_attention(model):
             return authors
     if not isinstance(sizes, AttentionSizes | MlpSizes):
-        raise ValueError(f"start: a policy of kind {model.kind} (allowed: attention_neuron, mlp)")
+        raise ValueError(
+            f"--start-model: a policy of kind {model.kind} (allowed: attention_neuron, mlp)"
+        )
     return WholeModelForm(sizes)
 
 

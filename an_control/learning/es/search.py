@@ -88,7 +88,7 @@ class HintedForm(PolicyForm):
 
     def __post_init__(self) -> None:
         if self.own.stack:
-            raise ValueError("hints: need neurons with an LSTM (stack 0)")
+            raise ValueError("--hints: needs neurons with an LSTM (stack 0)")
 
     @property
     def sizes(self) -> AttentionSizes:
@@ -487,11 +487,11 @@ class Search:
     ) -> None:
         self._hinted = form if isinstance(form, HintedForm) else None
         if self._hinted is not None and not isinstance(engine, FusedEngine):
-            raise ValueError("hints: need compiled rollouts (--engine fused)")
+            raise ValueError("--hints: needs compiled rollouts (--engine fused)")
         if settings.rollouts < len(settings.mixture):
             raise ValueError(
-                f"rollouts {settings.rollouts}: must be {len(settings.mixture)} or more, one for"
-                " each disturbance of the mixture"
+                f"--rollouts {settings.rollouts}: must be {len(settings.mixture)} or more, one for"
+                " each --shuffle"
             )
         self.settings, self.seed = settings, seed
         self._task, self._form, self._engine, self._start = task, form, engine, start

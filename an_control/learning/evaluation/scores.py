@@ -2,7 +2,8 @@
 
 A score is (mean - random) / (teacher - random). A table of scores has one row for each policy and
 disturbance. All rows play the same episodes in the same order, but each row plays only as many as
-its time limit allows.
+its time limit allows. The standard error of a score takes into account that the episodes are the
+same (paired differences).
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ from an_control.disturbance import Disturber
 from an_control.learning.rollout.engine import EpisodeSeeds, make_evaluation_seeds
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings, play_episode
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
+from an_control.learning.runs.card import (
+    compute_mean_return,
+    compute_standard_error,
+    count_failed_episodes,
+)
 from an_control.learning.teacher.teachers import Teacher, convert_teacher_units
 from an_control.load import make_policy
 from an_control.policy import Model
@@ -78,7 +84,7 @@ class ScoreRow:
 
     Attributes:
         name: Title of the row.
-        returns: Return of each episode.
+        returns: Return of each episode, NaN for one that failed.
         steps: Mean length of the episodes in steps.
     """
 
@@ -93,13 +99,13 @@ class ScoreRow:
 
     @property
     def mean_return(self) -> float:
-        """Return the mean of the row's returns."""
-        return float(self.return_array.mean())
+        """Return the mean of the row's returns, without failed episodes."""
+        return compute_mean_return(self.return_array)
 
     @property
     def standard_error(self) -> float:
         """Return the standard error of the mean of the row's returns."""
-        return float(self.return_array.std(ddof=1) / math.sqrt(len(self.returns)))
+        return compute_standard_error(self.return_array)
 
     def compute_score(self, random_row: ScoreRow, teacher_row: ScoreRow) -> float:
         """Return the score, on a scale where the random policy has 0 and the teacher has 1.
@@ -112,6 +118,29 @@ class ScoreRow:
         """
         way = teacher_row.mean_return - random_row.mean_return
         return (self.mean_return - random_row.mean_return) / way if way > 0.0 else math.nan
+
+    def compute_score_error(self, random_row: ScoreRow, teacher_row: ScoreRow) -> float:
+        """Return the standard error of the score, from the same episodes of the three rows.
+
+        To first order the score deviates by the mean of (x - r) - score * (t - r), divided by the
+        teacher's mean lead, where x, r and t are the returns of an episode in this row and in the
+        two others. If a row has fewer episodes, each of them counts for more.
+
+        Args:
+            random_row: Row of the random policy.
+            teacher_row: Row of the teacher.
+        """
+        score = self.compute_score(random_row, teacher_row)
+        rows = ((self, 1.0), (random_row, score - 1.0), (teacher_row, -score))
+        count = max(len(row.returns) for row, _ in rows)
+        deviations = np.zeros(count)
+        for row, factor in rows:
+            apart = row.return_array - row.mean_return
+            known = np.isfinite(apart)
+            deviations[: len(apart)] += np.where(known, factor * apart / known.sum(), 0.0)
+        fewest = min(int(np.isfinite(row.return_array).sum()) for row, _ in rows)
+        error = math.sqrt(float(deviations @ deviations) * fewest / (fewest - 1))
+        return error / (teacher_row.mean_return - random_row.mean_return)
 
 
 class ScorePlayer:
@@ -160,7 +189,7 @@ class ScorePlayer:
     ) -> ScoreRow:
         """Play the episodes of one row of the table until a time limit, and return the results.
 
-        Episodes that fail are left out.
+        Episodes that fail have the return NaN.
 
         Args:
             case: The row.
@@ -174,30 +203,33 @@ class ScorePlayer:
         protocol = EvaluationProtocol.parse(case.protocol)
         disturber = Disturber(self._channels, protocol.disturbance, SEED)
         begun = time.process_time()
-        episodes: list[tuple[float, int]] = []
+        returns: list[float] = []
+        steps: list[int] = []  # of the episodes that did not fail
         for start in make_evaluation_seeds(SEED, episode_bounds[1]):
             try:
                 if case.actor == "student":
                     result = play_episode(
                         self._policy, self._env, self._channels, disturber, start, protocol
                     )
-                    episodes.append((result.total, result.steps))
+                    total, count = result.total, result.steps
                 else:
-                    episodes.append(self._play_in_nominal_order(case.actor, disturber, start))
+                    total, count = self._play_in_nominal_order(case.actor, disturber, start)
             except BrokenEnvironmentError as failure:
                 self.failures.count_failure(failure)
                 last = failure
+                returns.append(math.nan)
                 continue
             self.failures.reset_consecutive_failures()
+            returns.append(total)
+            steps.append(count)
             over = time.process_time() - begun >= time_limit_s
-            if over and len(episodes) >= episode_bounds[0]:
+            if over and len(steps) >= episode_bounds[0]:
                 break
-        if len(episodes) < MIN_EPISODES:
+        if len(steps) < MIN_EPISODES:
             raise BrokenEnvironmentError(
                 f"{last}; nearly all episodes of the row {case.name!r} failed"
             )
-        returns, steps = zip(*episodes, strict=True)
-        return ScoreRow(case.name, returns, float(np.mean(steps)))
+        return ScoreRow(case.name, tuple(returns), float(np.mean(steps)))
 
     def _play_in_nominal_order(
         self, actor: str, disturber: Disturber, start: EpisodeSeeds
@@ -233,10 +265,13 @@ def format_score_table(rows: Sequence[ScoreRow]) -> str:
     """
     lines = ["| | return | score | episodes |", "|---|---|---|---|"]
     random, teacher, *_ = rows
-    way = teacher.mean_return - random.mean_return
     for row in rows:
         score = row.compute_score(random, teacher)
-        shown = "-" if math.isnan(score) else f"{score:.1%} +- {row.standard_error / way:.1%}"
+        shown = "-" if math.isnan(score) else f"{score:.1%}"
+        is_reference = row is random or row is teacher  # whose scores are 0 and 1 by definition
+        if not is_reference and not math.isnan(score):
+            shown += f" +- {row.compute_score_error(random, teacher):.1%}"
         returns = f"{row.mean_return:.1f} +- {row.standard_error:.1f}"
-        lines.append(f"| {row.name} | {returns} | {shown} | {len(row.returns)} |")
+        episodes = len(row.returns) - count_failed_episodes(row.return_array)
+        lines.append(f"| {row.name} | {returns} | {shown} | {episodes} |")
     return "\n".join(lines)

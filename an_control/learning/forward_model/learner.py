@@ -209,7 +209,7 @@ class ForwardModelLearner:
             "imputation_updates": self._updates[2] if len(self._updates) > 2 else 0,
         }
         if self._minutes:
-            forward["minutes"] = self._minutes
+            forward["minutes_limit"] = self._minutes
         return replace(self._known, trained={**self._known.trained, "forward": forward})
 
     def _store_time_limit_if_cut_short(self, was_cut: bool) -> None:

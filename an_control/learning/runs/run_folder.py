@@ -24,7 +24,7 @@ import io
 import json
 import platform
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -179,13 +179,22 @@ class RunFolder:
         path: The folder.
         config: The run's settings, for `config.json`.
         resume: Whether it is an error if the folder holds no run yet.
+        name_setting: Function that returns the user's name of a setting, such as "--popsize" for
+            "settings.population".
 
     Raises:
         RunError: The folder holds a run with other settings, or none although `resume` is set.
     """
 
-    def __init__(self, path: Path, config: Mapping[str, Any], resume: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        config: Mapping[str, Any],
+        resume: bool = False,
+        name_setting: Callable[[str], str] = str,
+    ) -> None:
         self.path = path
+        self._name_setting = name_setting
         self._config = json.loads(json.dumps(config))
         self._known = self._read_config()
         saved = (path / CHECKPOINT).exists()
@@ -307,13 +316,13 @@ class RunFolder:
             dict(_flatten_settings(remove_changeable_settings(one)))
             for one in (self._known or {}, self._config)
         )
-        names = [name for name in there | asked if there.get(name, NONE) != asked.get(name, NONE)]
-        said = [
-            f"{name} is {_shorten_setting_value(there.get(name, NONE))},"
-            f" not {_shorten_setting_value(asked.get(name, NONE))}"
-            for name in names[:MOST_DIFFERENCES]
-        ]
-        more = len(names) - len(said)
+        changed: dict[str, str] = {}  # by the user's name, which several settings may share
+        for key in there | asked:
+            values = there.get(key, NONE), asked.get(key, NONE)
+            if values[0] != values[1]:
+                changed.setdefault(self._name_setting(key), _describe_setting_values(*values))
+        said = [f"{name} {values}" for name, values in changed.items()][:MOST_DIFFERENCES]
+        more = len(changed) - len(said)
         return "; ".join(said) + (f"; and {more} more" if more else "")
 
     def _read_config(self) -> dict[str, Any] | None:
@@ -349,6 +358,16 @@ def _flatten_settings(part: Any, name: str = "") -> Iterator[tuple[str, str]]:
         return
     for key, value in part.items():
         yield from _flatten_settings(value, f"{name}.{key}" if name else key)
+
+
+def _describe_setting_values(there: str, asked: str) -> str:
+    """Return how a setting's value in a folder, as JSON, differs from the one that was asked for.
+
+    Two values that are too long to show are not shown.
+    """
+    if min(len(there), len(asked)) > LONGEST_VALUE:
+        return "is another"
+    return f"is {_shorten_setting_value(there)}, not {_shorten_setting_value(asked)}"
 
 
 def _shorten_setting_value(text: str) -> str:

@@ -142,12 +142,12 @@ def choose_teacher_settings(
     options = _get_options_without_smooth_noise(settings)
     if count_action_numbers_by_choice(env):
         if settings.algorithm != "ppo":
-            raise ValueError(f"algorithm {algorithm!r}: discrete actions need ppo")
+            raise ValueError(f"--algorithm {algorithm}: discrete actions need ppo")
         return replace(settings, noise=None, race=0.0, options={**options, "ent_coef": 0.01})
     if start is None or start.layers is None:
         return settings
     if settings.algorithm != "ppo":
-        raise ValueError(f"algorithm {algorithm!r}: only ppo can continue a network")
+        raise ValueError(f"--algorithm {algorithm}: only ppo can continue a network")
     calm = start.output_function == "tanh"
     options |= {"batch_size": 1024, "n_epochs": 8}
     if calm:

@@ -377,11 +377,32 @@ def make_environment(
     """
     reopen = partial(open_environment, environment, limit_steps=True, **arguments)
     env = reopen()
+    _note_running_statistics(env, environment)
     try:
         return AdaptedEnvironment(env, environment, units, reopen)
     except ValueError as error:
         env.close()
         raise ValueError(f"environment {environment!r}: {error}") from error
+
+
+def _note_running_statistics(env: gymnasium.Env[Any, Any], environment: str) -> None:
+    """Tell the user, by a note in the output, if a wrapper normalises by running statistics.
+
+    Args:
+        env: The environment, with all its wrappers.
+        environment: The gymnasium id.
+    """
+    layer = env
+    while isinstance(layer, gymnasium.Wrapper):
+        if isinstance(layer, gymnasium.wrappers.NormalizeObservation):
+            OUTPUT.add_note(
+                f"environment {environment!r}: its wrapper NormalizeObservation computes means and"
+                " variances anew in each process; they are no part of a policy, and a robot lacks"
+                " them. Leave it out: training measures offsets and scales, and keeps them in the"
+                " model",
+                "running statistics",
+            )
+        layer = layer.env
 
 
 class _RestoreThreads:

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from an_control.learning.arrays import to_array
-from an_control.learning.recurrence import SetEncoder, SetPooling
+from an_control.learning.recurrence import SetEncoder, SetPooling, to_array
 from an_control.policy import Model, VisionSizes
 from an_control.policy.random_model import make_random_model
 from an_control.policy.set_transformer import NORM_EPSILON, make_positional_table
@@ -97,7 +96,8 @@ class VisionStudent(nn.Module):
         """
         if model.sizes != self.sizes:
             raise ValueError(
-                f"start: the model's sizes are {model.sizes}, but the student's are {self.sizes}"
+                f"--start-model: the model's sizes are {model.sizes}, but the student's are"
+                f" {self.sizes}"
             )
         with torch.no_grad():
             for name, array in model.arrays.items():
