@@ -18,6 +18,7 @@ from an_control.control.controller import Controller
 from an_control.control.model_wiring_check import (
     ActionOrder,
     compare_channels,
+    describe_assumed_limit,
     describe_channel_differences,
     describe_scale_differences,
     describe_unread_sources_by_name,
@@ -390,6 +391,8 @@ class CheckCommand:
             if refusal := controller.explain_wrong_rate():
                 findings.problems.append(refusal)
         findings.problems += describe_scale_differences(wiring, str(self.model), model)
+        if assumed := describe_assumed_limit(str(self.model), model):
+            findings.notes.append(assumed)
         if isinstance(model.sizes, OrderedSizes):
             return  # refused where they differ
         if warning := explain_disabled_monitor(model, None):

@@ -194,7 +194,7 @@ def _convert_stable_baselines_to_onnx(
         x = graph("Min", graph("Max", x, low[None]), high[None])
         x = graph("Sub", graph("Mul", graph("Sub", x, low[None]), 2.0 / (high - low)[None]), 1.0)
     graph.add_output("actions", x, (1, actions))
-    return graph.to_bytes(names.make_metadata(inputs, actions))
+    return graph.to_bytes({**names.make_metadata(inputs, actions), "action_limit": "1"})
 
 
 def _read_algorithm_settings(archive: zipfile.ZipFile) -> Mapping[str, Any]:

@@ -77,11 +77,12 @@ def learned(folder, kind, normalised=True):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_policy_of_stable_baselines_acts_as_it_does_there(tmp_path, kind):
+def test_a_policy_of_stable_baselines_acts_as_it_does_there(tmp_path, kind, capsys):
     policy, env = learned(tmp_path, kind)
     arguments = ["--out", str(tmp_path / "out.onnx"), "--task", "test/Reach-v0"]
     arguments += ["--normalise", str(tmp_path / "normalise.pkl")]
     assert main(["import", str(tmp_path / "policy.zip"), *arguments]) == 0
+    assert "cut off" not in capsys.readouterr().out
     ours = load_policy(tmp_path / "out.onnx")
     low, high = Reach.action_space.low, Reach.action_space.high
     rng = np.random.default_rng(7)
@@ -135,10 +136,11 @@ def scripted(folder, network):
     return path
 
 
-def test_a_torchscript_network_acts_as_it_does_in_torch(tmp_path):
+def test_a_torchscript_network_acts_as_it_does_in_torch(tmp_path, capsys):
     network = Scripted().eval()
     path, out = scripted(tmp_path, network), tmp_path / "out.onnx"
     assert main(["import", str(path), "--out", str(out), "--task", "test/Reach-v0"]) == 0
+    assert "those beyond 1 are cut off" in capsys.readouterr().out
     policy = load_policy(out)
     for seen in np.random.default_rng(8).normal(size=(50, 4)).astype(np.float32) * 3:
         with torch.no_grad():
