@@ -169,7 +169,7 @@ def _draft_source_with_comment(
         namespace: The robot's namespace, which is left out of the topic's name.
     """
     age_s = float(f"{max(MIN_AGE_S, GAPS * topic.gap_s):.2g}")
-    if topic.messages == 1:
+    if not topic.rate_hz:
         age_s = 0.0  # as a goal that is sent once: never too old
     heard = f"{topic.rate_hz:.3g} Hz" if topic.rate_hz else "one message, so never too old"
     by = ", ".join(topic.publishers)

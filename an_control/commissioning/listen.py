@@ -120,7 +120,10 @@ class HeardSource:
             )
         if self.rate_hz and len(self.times_s) >= ENOUGH and len(self.publishers) == 1:
             wrong.append(describe_wrong_rate(self.config, [self.rate_hz], control_hz))
-        wrong.append(describe_wrong_clock(self.config, -(self.delay_s or 0.0)))
+        delay_s = self.delay_s or 0.0
+        if len(self.publishers) > 1 and len(self.delays_s) >= ENOUGH:
+            delay_s = sorted(self.delays_s, key=abs)[-ENOUGH]  # each may have its own clock
+        wrong.append(describe_wrong_clock(self.config, -delay_s))
         return "; ".join(filter(None, wrong))
 
 

@@ -99,11 +99,14 @@ class SurveyedTopic:
         messages: The number of messages that arrived.
         first_s: The arrival time of the first message in seconds.
         last_s: The arrival time of the newest message in seconds.
-        gap_s: The longest time between two messages in seconds.
+        gap_s: The longest time in seconds between two messages, with the same name if they list
+            names.
         stamped: Whether any message had a stamp.
         ranges: The lowest and the highest value of each number, by field path.
         joints: The names that the messages list for their elements, such as those of joints; () if
             they list none.
+        times: For each of these names, or "" without names, the number of messages with it, and
+            the arrival time of the newest one in seconds. Two drivers may share the topic.
         turning: For each number that may be an angle, by field path, what finds out whether it
             jumps by 2 pi or grows over more than a turn.
     """
@@ -118,13 +121,15 @@ class SurveyedTopic:
     stamped: bool = False
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     joints: tuple[str, ...] = ()
+    times: dict[str, tuple[int, float]] = field(default_factory=dict)
     turning: dict[str, AngleDetector] = field(default_factory=dict)
 
     @property
     def rate_hz(self) -> float:
-        """Messages per second on this topic; 0 if fewer than two arrived."""
+        """Messages per second, of the name that arrives most often; 0 if fewer than two arrived."""
         spread_s = self.last_s - self.first_s
-        return (self.messages - 1) / spread_s if spread_s > 0.0 else 0.0
+        most = max((count for count, _ in self.times.values()), default=self.messages)
+        return (most - 1) / spread_s if spread_s > 0.0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -257,11 +262,14 @@ def update_topic_statistics(
         has_stamp: Whether the message has a time stamp.
         now_s: The time in seconds at which the message arrived.
     """
-    if topic.messages:
-        topic.gap_s = max(topic.gap_s, now_s - topic.last_s)
-    else:
+    if not topic.messages:
         topic.first_s = now_s
-    topic.joints = tuple(dict.fromkeys((*topic.joints, *_read_element_names(message))))
+    names = dict.fromkeys(_read_element_names(message))
+    for name in names or ("",):
+        count, newest_s = topic.times.get(name, (0, now_s))
+        topic.times[name] = count + 1, now_s
+        topic.gap_s = max(topic.gap_s, now_s - newest_s)
+    topic.joints = tuple(dict.fromkeys((*topic.joints, *names)))
     topic.messages, topic.last_s = topic.messages + 1, now_s
     topic.stamped |= has_stamp
     if topic.type in IMAGES:

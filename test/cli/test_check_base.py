@@ -279,6 +279,20 @@ def test_a_gripper_that_shares_the_topic_of_the_wheels_is_no_mistake(base, tmp_p
     assert check(tmp_path)[:2] == (0, [])
 
 
+def test_a_gripper_whose_machine_has_another_clock_is_named(base, tmp_path):
+    publisher = base.add("gripper").create_publisher(JointState, "joint_states", 10)
+    finger = JointState(name=["finger"], velocity=array("d", [0.0]))
+
+    def send(now_ns: int) -> None:
+        set_stamp(finger.header.stamp, now_ns - 3600 * 10**9)
+        publisher.publish(finger)
+
+    base.sends.append(send)
+    base.begin()
+    _, problems, _ = check(tmp_path)
+    assert [one for one in problems if "3600.0 s behind this node's clock" in one], problems
+
+
 @pytest.mark.parametrize("wrapped", [True, False])
 def test_a_wheel_that_turns_on_and_on_gets_a_hint(base, tmp_path, wrapped):
     begin_s = time.monotonic()
