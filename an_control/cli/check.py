@@ -53,6 +53,8 @@ FACTOR = 3.0
 """If the largest reading of a channel is more than this many times the largest one in training, the
 reading may have another unit than in training."""
 UNITS = {57.3: "degrees instead of radians", 1000.0: "millimetres instead of metres"}
+SELDOM = 0.5
+"""A channel of the wiring that has a reading for a smaller share of the time is a problem."""
 NEAR = 2.0
 """The check suggests a unit if converting to that unit explains the difference from the readings in
 training up to this factor."""
@@ -619,6 +621,14 @@ def _add_channel_rows(
     if heard is not None:
         for reason, missing in heard.missing.items():
             findings.problems.append(f"missing at the end: {join_names(missing)}: {reason}")
+        said = {id_ for missing in heard.missing.values() for id_ in missing}
+        for row in findings.channels:
+            id_ = row["channel"]
+            if id_ in configs and id_ not in said and 0.0 < row["present"] < SELDOM:
+                findings.problems.append(
+                    f"channel {id_}: has a reading only {row['present']:.0%} of the time: its"
+                    " messages come too seldom for its max_age_s, or many are invalid"
+                )
 
 
 def _make_channel_row(

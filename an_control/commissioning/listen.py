@@ -242,10 +242,10 @@ def _listen_to_sources_with_node(
         if time.monotonic() - read_s >= 1.0 / wiring.rate_hz:
             read_s, reads = time.monotonic(), reads + 1
             update_reading_ranges(table, ranges, time.monotonic_ns(), history)
+    missing = table.explain_missing_channels(time.monotonic_ns())
     for one in heard.values():
         _store_publishers_of_source(node, one)
         one.rivals = tuple(inputs.describe_competing_publishers(one.config.name))
-    missing = table.explain_missing_channels(time.monotonic_ns())
     said = [
         _describe_command_topic_and_problems(node, message) for message in wiring.command.messages
     ]
