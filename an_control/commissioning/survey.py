@@ -92,12 +92,12 @@ class NameTimes(NamedTuple):
     """The times at which messages with one name arrived.
 
     Attributes:
-        count: The number of messages.
+        messages: The number of messages.
         last_s: The arrival time of the newest one in seconds.
         gap_s: The longest time between two of them in seconds.
     """
 
-    count: int
+    messages: int
     last_s: float
     gap_s: float
 
@@ -142,14 +142,14 @@ class SurveyedTopic:
     def rate_hz(self) -> float:
         """Messages per second, of the name that arrives most often; 0 if fewer than two arrived."""
         spread_s = self.last_s - self.first_s
-        most = max((one.count for one in self.times.values()), default=self.messages)
+        most = max((one.messages for one in self.times.values()), default=self.messages)
         return (most - 1) / spread_s if spread_s > 0.0 else 0.0
 
     @property
     def seldom(self) -> dict[str, NameTimes]:
         """The names that arrive less than half as often as the one that arrives most often."""
-        most = max((one.count for one in self.times.values()), default=0)
-        return {name: one for name, one in self.times.items() if 2 * one.count < most}
+        most = max((one.messages for one in self.times.values()), default=0)
+        return {name: one for name, one in self.times.items() if 2 * one.messages < most}
 
 
 @dataclass(frozen=True)
