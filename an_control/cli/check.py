@@ -18,6 +18,7 @@ from an_control.control.controller import Controller
 from an_control.control.model_wiring_check import (
     ActionOrder,
     compare_channels,
+    describe_assumed_limit,
     describe_channel_differences,
     describe_dead_policy,
     describe_scale_differences,
@@ -53,6 +54,8 @@ FACTOR = 3.0
 """If the largest reading of a channel is more than this many times the largest one in training, the
 reading may have another unit than in training."""
 UNITS = {57.3: "degrees instead of radians", 1000.0: "millimetres instead of metres"}
+SELDOM = 0.5
+"""A channel of the wiring that has a reading for a smaller share of the time is a problem."""
 NEAR = 2.0
 """The check suggests a unit if converting to that unit explains the difference from the readings in
 training up to this factor."""
@@ -392,6 +395,8 @@ class CheckCommand:
                 findings.problems.append(refusal)
         findings.problems += describe_scale_differences(wiring, str(self.model), model)
         findings.problems += filter(None, [describe_dead_policy(str(self.model), model)])
+        if assumed := describe_assumed_limit(str(self.model), model):
+            findings.notes.append(assumed)
         if isinstance(model.sizes, OrderedSizes):
             return  # refused where they differ
         if warning := explain_disabled_monitor(model, None):
@@ -618,6 +623,14 @@ def _add_channel_rows(
     if heard is not None:
         for reason, missing in heard.missing.items():
             findings.problems.append(f"missing at the end: {join_names(missing)}: {reason}")
+        said = {id_ for missing in heard.missing.values() for id_ in missing}
+        for row in findings.channels:
+            id_ = row["channel"]
+            if id_ in configs and id_ not in said and 0.0 < row["present"] < SELDOM:
+                findings.problems.append(
+                    f"channel {id_}: has a reading only {row['present']:.0%} of the time: its"
+                    " messages come too seldom for its max_age_s, or many are invalid"
+                )
 
 
 def _make_channel_row(

@@ -21,6 +21,7 @@ from an_control.policy import Model
 from an_control.wiring import ActuatorConfig, ChannelConfig, SourceConfig
 from an_control.wiring.command import MessageConfig
 from an_control.wiring.draft import Draft
+from an_control.wiring.messages import format_element_path
 
 JOINT_COMMANDS = {
     "sensor_msgs/msg/JointState": "effort",
@@ -171,14 +172,19 @@ def _draft_source_with_comment(
         topic: The topic.
         namespace: The robot's namespace, which is left out of the topic's name.
     """
-    age_s = float(f"{max(MIN_AGE_S, GAPS * topic.gap_s):.2g}")
-    if topic.messages == 1:
+    age_s = _draft_max_age_s(topic.gap_s)
+    if not topic.rate_hz:
         age_s = 0.0  # as a goal that is sent once: never too old
     heard = f"{topic.rate_hz:.3g} Hz" if topic.rate_hz else "one message, so never too old"
     by = ", ".join(topic.publishers)
     stamp = "" if topic.stamped else "; no time stamp, so lockstep needs another source with one"
     config = SourceConfig(name, _remove_namespace(topic.name, namespace), topic.type, age_s)
     return config, f"{heard}, gaps up to {topic.gap_s:.2g} s, by {by}{stamp}"
+
+
+def _draft_max_age_s(gap_s: float) -> float:
+    """Return the age above which a message is not used, by the longest time between two."""
+    return float(f"{max(MIN_AGE_S, GAPS * gap_s):.2g}")
 
 
 def _remove_namespace(topic: str, namespace: str) -> str:
@@ -197,8 +203,15 @@ def _draft_channels_with_comments(source: str, topic: SurveyedTopic) -> Iterator
         source: The name of the topic in the wiring.
         topic: The topic.
     """
+    own_ages_s = {
+        format_element_path("", name): _draft_max_age_s(one.gap_s) if one.gap_s else 0.0
+        for name, one in topic.seldom.items()
+    }
     for path, (low, high) in topic.ranges.items():
         channel = ChannelConfig(_make_channel_id(source, path, topic), source, path)
+        if own_ages_s:  # of a slow driver that shares the topic
+            age_s = own_ages_s.get(path[path.find("[") :])
+            channel = replace(channel, max_age_s=age_s)
         if topic.type == LASER_SCAN and path == BEAMS:
             channel = _add_laser_range_limits(channel, topic)
         turning = topic.turning.get(path)

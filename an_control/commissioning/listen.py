@@ -120,7 +120,10 @@ class HeardSource:
             )
         if self.rate_hz and len(self.times_s) >= ENOUGH and len(self.publishers) == 1:
             wrong.append(describe_wrong_rate(self.config, [self.rate_hz], control_hz))
-        wrong.append(describe_wrong_clock(self.config, -(self.delay_s or 0.0)))
+        delay_s = self.delay_s or 0.0
+        if len(self.publishers) > 1 and len(self.delays_s) >= ENOUGH:
+            delay_s = sorted(self.delays_s, key=abs)[-ENOUGH]  # each may have its own clock
+        wrong.append(describe_wrong_clock(self.config, -delay_s))
         return "; ".join(filter(None, wrong))
 
 
@@ -239,10 +242,10 @@ def _listen_to_sources_with_node(
         if time.monotonic() - read_s >= 1.0 / wiring.rate_hz:
             read_s, reads = time.monotonic(), reads + 1
             update_reading_ranges(table, ranges, time.monotonic_ns(), history)
+    missing = table.explain_missing_channels(time.monotonic_ns())
     for one in heard.values():
         _store_publishers_of_source(node, one)
         one.rivals = tuple(inputs.describe_competing_publishers(one.config.name))
-    missing = table.explain_missing_channels(time.monotonic_ns())
     said = [
         _describe_command_topic_and_problems(node, message) for message in wiring.command.messages
     ]

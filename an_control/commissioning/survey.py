@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rclpy.executors import SingleThreadedExecutor
@@ -89,6 +89,20 @@ class AngleDetector:
         return f"{what}: read sin({path}) and cos({path}) instead"
 
 
+class NameTimes(NamedTuple):
+    """The times at which messages with one name arrived.
+
+    Attributes:
+        messages: The number of messages.
+        last_s: The arrival time of the newest one in seconds.
+        gap_s: The longest time between two of them in seconds.
+    """
+
+    messages: int
+    last_s: float
+    gap_s: float
+
+
 @dataclass
 class SurveyedTopic:
     """A topic that was listened to, with statistics of its messages.
@@ -100,11 +114,14 @@ class SurveyedTopic:
         messages: The number of messages that arrived.
         first_s: The arrival time of the first message in seconds.
         last_s: The arrival time of the newest message in seconds.
-        gap_s: The longest time between two messages in seconds.
+        gap_s: The longest time in seconds between two messages, with the same name if they list
+            names; names that come seldom do not count.
         stamped: Whether any message had a stamp.
         ranges: The lowest and the highest value of each number, by field path.
         joints: The names that the messages list for their elements, such as those of joints; () if
             they list none.
+        times: The times of the messages with each of these names, or of all of them by the name
+            "" if they list none. Two drivers may share the topic.
         turning: For each number that may be an angle, by field path, what finds out whether it
             jumps by 2 pi or grows over more than a turn.
     """
@@ -119,13 +136,21 @@ class SurveyedTopic:
     stamped: bool = False
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     joints: tuple[str, ...] = ()
+    times: dict[str, NameTimes] = field(default_factory=dict)
     turning: dict[str, AngleDetector] = field(default_factory=dict)
 
     @property
     def rate_hz(self) -> float:
-        """Messages per second on this topic; 0 if fewer than two arrived."""
+        """Messages per second, of the name that arrives most often; 0 if fewer than two arrived."""
         spread_s = self.last_s - self.first_s
-        return (self.messages - 1) / spread_s if spread_s > 0.0 else 0.0
+        most = max((one.messages for one in self.times.values()), default=self.messages)
+        return (most - 1) / spread_s if spread_s > 0.0 else 0.0
+
+    @property
+    def seldom(self) -> dict[str, NameTimes]:
+        """The names that arrive less than half as often as the one that arrives most often."""
+        most = max((one.messages for one in self.times.values()), default=0)
+        return {name: one for name, one in self.times.items() if 2 * one.messages < most}
 
 
 @dataclass(frozen=True)
@@ -261,11 +286,15 @@ def update_topic_statistics(
         has_stamp: Whether the message has a time stamp.
         now_s: The time in seconds at which the message arrived.
     """
-    if topic.messages:
-        topic.gap_s = max(topic.gap_s, now_s - topic.last_s)
-    else:
+    if not topic.messages:
         topic.first_s = now_s
-    topic.joints = tuple(dict.fromkeys((*topic.joints, *_read_element_names(message))))
+    names = dict.fromkeys(_read_element_names(message))
+    for name in names or ("",):
+        count, last_s, gap_s = topic.times.get(name, NameTimes(0, now_s, 0.0))
+        topic.times[name] = NameTimes(count + 1, now_s, max(gap_s, now_s - last_s))
+    seldom = topic.seldom
+    topic.gap_s = max(one.gap_s for name, one in topic.times.items() if name not in seldom)
+    topic.joints = tuple(dict.fromkeys((*topic.joints, *names)))
     topic.messages, topic.last_s = topic.messages + 1, now_s
     topic.stamped |= has_stamp
     if topic.type in IMAGES:

@@ -18,6 +18,7 @@ import numpy as np
 
 from an_control.monitor.forward_model import NETWORKS
 from an_control.policy import Model, OrderedSizes, VisionSizes
+from an_control.policy.onnx_layout import get_yaml_name
 from an_control.wiring import Wiring, WiringError
 from an_control.wiring.checked_yaml import Description, MissingItem
 
@@ -257,6 +258,17 @@ def describe_scale_differences(wiring: Wiring, model_path: str, model: Model) ->
                 " command is in other units, leave out action_scale"
             )
     return tuple(said)
+
+
+def describe_assumed_limit(model_path: str, model: Model) -> str:
+    """Return a note if no file says how large the actions of an ONNX network may be, else ""."""
+    if model.network is None or not model.network.layout.limit_is_assumed:
+        return ""
+    return (
+        f"no file says how large the actions of {model_path} may be: those beyond 1 are cut off;"
+        " if it was trained with larger ones, name the largest in"
+        f" {get_yaml_name(model_path)}, as in  action: {{limit: 5.0}}"
+    )
 
 
 def get_actuator_names(model: Model) -> Sequence[str]:

@@ -17,7 +17,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -35,9 +35,13 @@ MAX_BYTES = 256 * 2**20
 ACTIVATIONS = {"Tanh": "Tanh", "ReLU": "Relu", "ELU": "Elu", "SELU": "Selu"}
 """A mapping from the name of each supported activation function in torch to the ONNX operator that
 computes it."""
-ACTOR_CRITIC = "mlp_extractor.policy_net", "action_net"
+EXTRACTORS = "FlattenExtractor", "CombinedExtractor"
+"""The features extractors that only put the observations in a row."""
+ACTOR_CRITIC = ("mlp_extractor.shared_net", "mlp_extractor.policy_net"), "action_net"
 """Names in a PPO or A2C policy of the hidden layers and of the output layer of its actor (the
-network that computes the actions)."""
+network that computes the actions). Only versions before 1.8 have layers shared with the critic."""
+CLIP_MEAN = 2.0
+"""The default bound of an action before the tanh, in SAC and TQC with `use_sde`."""
 TRIES, TOLERANCE = 32, 1e-4
 """Number of random inputs on which a converted network is compared with the original, and the
 largest difference of an action that is allowed."""
@@ -149,7 +153,7 @@ def _convert_stable_baselines_to_onnx(
 ) -> bytes:
     """Convert a policy of Stable-Baselines3 to the content of an ONNX file."""
     settings, weights = _read_algorithm_settings(archive), _read_weights(archive)
-    hidden, last, squashed = _find_actor_layers_and_final_tanh(weights)
+    hidden, last, squashed, clipped = _find_actor_layers(weights)
     inputs, actions = (hidden[0] if hidden else last)[0].shape[1], len(last[1])
     import onnx
 
@@ -165,6 +169,11 @@ def _convert_stable_baselines_to_onnx(
     for weight, bias in hidden:
         x = graph(activation, graph("Add", graph("MatMul", x, weight.T), bias[None]))
     x = graph("Add", graph("MatMul", x, last[0].T), last[1][None])
+    if clipped:
+        bound = _read_policy_options(settings).get("clip_mean", CLIP_MEAN)
+        if not isinstance(bound, int | float) or not 0.0 < bound < math.inf:
+            raise ValueError(f"clip_mean {str(bound)[:40]}: must be a number over 0")
+        x = graph("Clip", x, -float(bound), float(bound))
     if squashed:
         x = graph("Tanh", x)
     else:
@@ -172,7 +181,7 @@ def _convert_stable_baselines_to_onnx(
         x = graph("Min", graph("Max", x, low[None]), high[None])
         x = graph("Sub", graph("Mul", graph("Sub", x, low[None]), 2.0 / (high - low)[None]), 1.0)
     graph.add_output("actions", x, (1, actions))
-    return graph.to_bytes(names.make_metadata(inputs, actions))
+    return graph.to_bytes({**names.make_metadata(inputs, actions), "action_limit": "1"})
 
 
 def _read_algorithm_settings(archive: zipfile.ZipFile) -> Mapping[str, Any]:
@@ -189,10 +198,34 @@ def _read_algorithm_settings(archive: zipfile.ZipFile) -> Mapping[str, Any]:
     space = settings.get("action_space")
     if not isinstance(space, dict) or ".Box'" not in str(space.get(":type:")):
         raise ValueError("its actions are not a Box of numbers; only these are converted")
-    options = settings.get("policy_kwargs")
-    if isinstance(options, dict) and options.get("squash_output"):
+    options = _read_policy_options(settings)
+    if options.get("squash_output"):
         raise ValueError("squash_output is not converted; export it as ONNX")
+    kind = settings.get("policy_class")
+    module = str(kind.get("__module__")) if isinstance(kind, dict) else ""
+    if not module.startswith(("stable_baselines3.", "sb3_contrib.")):
+        raise ValueError(
+            f"its policy class is of {module[:40]!r}, so its network may be another; allowed are"
+            " those of stable_baselines3 and sb3_contrib: export it as ONNX"
+        )
+    extractor = _get_class_name(options.get("features_extractor_class", EXTRACTORS[0]))
+    if extractor not in EXTRACTORS:
+        raise ValueError(
+            f"features extractor {extractor[:40]!r}; allowed are {', '.join(EXTRACTORS)}: export it"
+            " as ONNX"
+        )
     return settings
+
+
+def _read_policy_options(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the `policy_kwargs` of the algorithm, in which objects are texts."""
+    options = settings.get("policy_kwargs")
+    return options if isinstance(options, dict) else {}
+
+
+def _get_class_name(text: object) -> str:
+    """Return the name of a class without its module, of a text such as "<class 'a.b.Name'>"."""
+    return str(text).rpartition(".")[2].rstrip("'>")
 
 
 def _read_weights(archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
@@ -209,28 +242,41 @@ def _read_weights(archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
 Layer = tuple[np.ndarray, np.ndarray]
 
 
-def _find_actor_layers_and_final_tanh(
-    weights: Mapping[str, np.ndarray],
-) -> tuple[list[Layer], Layer, bool]:
-    """Find the layers of the actor, the network of a policy that computes the actions."""
+class ActorLayers(NamedTuple):
+    """The layers of the actor, the network of a policy that computes the actions.
+
+    Attributes:
+        hidden: The hidden layers, each followed by the activation function.
+        last: The output layer.
+        squashed: Whether the output layer is followed by a tanh.
+        clipped: Whether the tanh gets the outputs of that layer limited (SAC with `use_sde`).
+    """
+
+    hidden: list[Layer]
+    last: Layer
+    squashed: bool
+    clipped: bool = False
+
+
+def _find_actor_layers(weights: Mapping[str, np.ndarray]) -> ActorLayers:
+    """Find the layers of the actor among the weights, which have their names in torch."""
     if any("lstm" in name for name in weights):
         raise ValueError("a recurrent policy, which is not converted; export it as ONNX")
     if any(re.match(r"(actor\.)?(pi_)?features_extractor\..*weight", name) for name in weights):
         raise ValueError("has a features extractor with weights, which is not converted")
     if "action_net.weight" in weights:
-        return (
-            _get_linear_layers_of_sequential(weights, ACTOR_CRITIC[0]),
-            _get_linear_layer(weights, ACTOR_CRITIC[1]),
-            False,
-        )
+        hidden = [
+            layer
+            for name in ACTOR_CRITIC[0]
+            for layer in _get_linear_layers_of_sequential(weights, name)
+        ]
+        return ActorLayers(hidden, _get_linear_layer(weights, ACTOR_CRITIC[1]), squashed=False)
+    latent = _get_linear_layers_of_sequential(weights, "actor.latent_pi")
     if "actor.mu.weight" in weights:
-        return (
-            _get_linear_layers_of_sequential(weights, "actor.latent_pi"),
-            _get_linear_layer(weights, "actor.mu"),
-            True,
-        )
+        return ActorLayers(latent, _get_linear_layer(weights, "actor.mu"), squashed=True)
     if layers := _get_linear_layers_of_sequential(weights, "actor.mu"):
-        return layers[:-1], layers[-1], True
+        clipped = "actor.log_std" in weights
+        return ActorLayers([*latent, *layers[:-1]], layers[-1], squashed=True, clipped=clipped)
     raise ValueError("has no actor of PPO, A2C, SAC, TQC, TD3 or DDPG with an MLP")
 
 
@@ -245,17 +291,19 @@ def _get_linear_layer(weights: Mapping[str, np.ndarray], name: str) -> Layer:
 
 
 def _get_linear_layers_of_sequential(weights: Mapping[str, np.ndarray], name: str) -> list[Layer]:
-    """Return the linear layers of a torch Sequential, in order."""
-    pattern = re.compile(rf"{re.escape(name)}\.(\d+)\.weight")
-    places = sorted(int(found[1]) for one in weights if (found := pattern.fullmatch(one)))
-    return [_get_linear_layer(weights, f"{name}.{place}") for place in places]
+    """Return the linear layers of a torch Sequential, in order; others, such as norms, are refused."""
+    own = [one.removeprefix(f"{name}.") for one in weights if one.startswith(f"{name}.")]
+    places = sorted({int(place) for one in own if (place := one.partition(".")[0]).isdigit()})
+    layers = [_get_linear_layer(weights, f"{name}.{place}") for place in places]
+    if len(own) != 2 * len(places):
+        raise ValueError(f"{name} has layers that are not linear, which are not converted")
+    return layers
 
 
 def _find_onnx_activation_operator(settings: Mapping[str, Any], default: str) -> str:
     """Return the ONNX operator of the activation function between the layers."""
-    options = settings.get("policy_kwargs")
-    given = options.get("activation_fn") if isinstance(options, dict) else None
-    found = default if given is None else str(given).rpartition(".")[2].rstrip("'>")
+    given = _read_policy_options(settings).get("activation_fn")
+    found = default if given is None else _get_class_name(given)
     if found not in ACTIVATIONS:
         raise ValueError(f"activation {found[:40]!r}; allowed are {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[found]
@@ -296,6 +344,13 @@ class _InertObject:
         self.state = state
 
 
+def _make_array_from_buffer(
+    content: Any, dtype: np.dtype, shape: Sequence[int], order: Literal["C", "F"]
+) -> np.ndarray:
+    """Return an array of these bytes, as numpy does for the pickles that CPython 3.14 writes."""
+    return np.frombuffer(content, dtype).reshape(shape, order=order)
+
+
 class _ArrayUnpickler(pickle.Unpickler):
     """Reader of a pickle file that creates no objects but arrays, and runs no code of the file."""
 
@@ -311,6 +366,8 @@ class _ArrayUnpickler(pickle.Unpickler):
                 return np.dtype
             if module.endswith("multiarray") and name in ("_reconstruct", "scalar"):
                 return getattr(multiarray, name)
+            if module.endswith("numeric") and name == "_frombuffer":
+                return _make_array_from_buffer
         return _InertObject
 
 
@@ -330,6 +387,8 @@ def read_normalisation(path: Path) -> VecNormalisation:
         state = _ArrayUnpickler(io.BytesIO(content)).load().state
         if not state["norm_obs"]:
             raise ValueError("normalises no observations: leave it out")
+        if isinstance(state["obs_rms"], dict):
+            raise ValueError("normalises observations of the type Dict, which are not converted")
         running, clip = state["obs_rms"].state, float(state["clip_obs"])
         mean, variance = (np.array(running[key], np.float64) for key in ("mean", "var"))
         sd = np.sqrt(variance + float(state["epsilon"]))

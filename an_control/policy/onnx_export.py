@@ -62,6 +62,7 @@ def export_onnx(model: Model) -> bytes:
     metadata = {
         "observation_names": ",".join(observations),
         "joint_names": ",".join(model.task.actuators or numbered),
+        "action_limit": "1",
         "task": model.task.name,
         "step_s": str(model.task.step_s or ""),
     }

@@ -41,6 +41,7 @@ MAX_HISTORY = 1000
 MAX_LIMIT = 1e6
 ORDINARY = 1e9
 """The largest magnitude of the scales, offsets and clip bounds of an observation."""
+_LENGTHS = "observation_history_lengths"
 _NAME = re.compile(r"\S.{0,199}")
 _NAMES = "a list of names that differ"
 
@@ -114,6 +115,7 @@ class Layout:
             of the channels is known; "" if there is none.
         excitation: The name of a file beside the YAML file, with motions from which the order of
             the channels is found; "" if there is none.
+        limit_is_assumed: Whether the limit is 1 because no file says another.
     """
 
     terms: tuple[Term, ...]
@@ -126,6 +128,7 @@ class Layout:
     task: str
     hand_over: str = ""
     excitation: str = ""
+    limit_is_assumed: bool = False
 
     @property
     def channels(self) -> tuple[str, ...]:
@@ -175,16 +178,21 @@ def read_layout(network: NetworkInterface, yaml_file: str | None) -> Layout:
     beside = {} if yaml_file is None else _read_yaml_entries(yaml_file)
     metadata = _Metadata(network)
     actuators = _resolve_actuators(network, beside.get("actuators"), metadata)
+    joints = _Joints(metadata.parse_names("joint_names") or actuators, metadata)
     limit, scale, offset = _resolve_action_limit_scale_and_offset(
-        network, beside.get("action"), metadata
+        network, beside.get("action"), metadata, joints, actuators
     )
     history = _parse_history(beside.get("history"))
+    if "history" not in beside and set(lengths := metadata.parse_names(_LENGTHS)) - {"0", "1"}:
+        raise ValueError(
+            f"metadata {_LENGTHS}: {', '.join(lengths)[:60]}; say in {get_yaml_name(network.file)}"
+            " how the ticks are arranged, as in  history: {length: 5, by: term}"
+        )
     if history.length * MAX_SIZE < network.inputs or network.inputs % history.length:
         raise ValueError(
             f"{network.inputs} inputs are not a history of {history.length} observations"
         )
     width = network.inputs // history.length
-    joints = _Joints(metadata.parse_names("joint_names") or actuators, metadata)
     if "observation" in beside:
         terms = _parse_terms(beside["observation"], network, joints)
         where = str(yaml_file)
@@ -197,13 +205,14 @@ def read_layout(network: NetworkInterface, yaml_file: str | None) -> Layout:
         terms,
         history,
         actuators,
-        limit,
+        1.0 if limit is None else limit,
         scale,
         offset,
         _resolve_tick_period_s(beside.get("step_s"), metadata),
         _resolve_task_name(beside.get("task"), metadata),
         _parse_safetensors_file_name(beside.get("hand_over")),
         _parse_safetensors_file_name(beside.get("excitation")),
+        limit is None,
     )
     if layout.hand_over and layout.excitation:
         raise beside["excitation"].make_error("only one of excitation and hand_over")
@@ -350,6 +359,26 @@ class _Joints:
         defaults = metadata.parse_numbers("default_joint_pos", len(names))
         self.defaults = defaults or (0.0,) * len(names)
 
+    def get_defaults_of(self, actuators: tuple[str, ...]) -> tuple[float, ...]:
+        """Return the default positions (A,) of the actuators, which may have other names.
+
+        Args:
+            actuators: The actuators' names. If they are not all joints, they are the joints in the
+                same order.
+
+        Raises:
+            ValueError: Not all actuators are joints, and there are more or fewer of them.
+        """
+        if set(actuators) <= set(self.names):
+            return tuple(self.defaults[self.names.index(one)] for one in actuators)
+        if len(actuators) != len(self.names) and any(self.defaults):
+            others = ", ".join(one for one in actuators if one not in self.names)
+            raise ValueError(
+                f"its default_joint_pos does not say the offset of the actuators {others}: name"
+                " them as in joint_names, or give the offsets, as in  action: {offset: [0.1, -0.5]}"
+            )
+        return self.defaults if len(actuators) == len(self.names) else (0.0,) * len(actuators)
+
     def make_channel_ids(self, kind: str) -> tuple[str, ...]:
         """Return the channel ids of all joints, such as "hip.position".
 
@@ -389,31 +418,39 @@ def _resolve_actuators(
 
 
 def _resolve_action_limit_scale_and_offset(
-    network: NetworkInterface, entry: Entry | None, metadata: _Metadata
-) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    network: NetworkInterface,
+    entry: Entry | None,
+    metadata: _Metadata,
+    joints: _Joints,
+    actuators: tuple[str, ...],
+) -> tuple[float | None, tuple[float, ...], tuple[float, ...]]:
     """Return how the network's actions are scaled, from the YAML file or else from the metadata.
 
     Args:
         network: The sizes of the network.
         entry: The YAML file's entry `action`, or None.
         metadata: The metadata of the ONNX file.
+        joints: The joints, whose default positions are the summands unless the YAML file says them.
+        actuators: (A,) the actuators' names in the order of the action.
 
     Returns:
-        Three values: the largest action of the network, and for each of the A actions the factor
-        and the summand that turn it into a command, which are both empty if unknown.
+        Three values: the largest action of the network, or None if no file says it, and for each of
+        the A actions the factor and the summand that turn it into a command, which are both empty
+        if unknown.
 
     Raises:
         ValueError: The limit of scaled actions is unknown or not allowed.
     """
     fields = {} if entry is None else entry.read_fields((), ("limit", "scale", "offset", "output"))
     scale = metadata.parse_numbers("action_scale", network.actions)
-    offset = metadata.parse_numbers("default_joint_pos", network.actions) if scale else ()
     if "scale" in fields:
         scale = _parse_numbers(fields["scale"], network.actions)
-        offset = offset or (0.0,) * network.actions
+    offset: tuple[float, ...] = ()
     if "offset" in fields:
         offset = _parse_numbers(fields["offset"], network.actions)
         scale = scale or (1.0,) * network.actions
+    elif scale:
+        offset = joints.get_defaults_of(actuators)
     if "limit" in fields:
         what = f"the largest action of the network, from 1e-6 to {MAX_LIMIT:g}"
         return fields["limit"].read_number(what, 1e-6, MAX_LIMIT), scale, offset
@@ -426,7 +463,7 @@ def _resolve_action_limit_scale_and_offset(
             "its actions are scaled (action_scale), so they may be larger than 1; say in"
             f" {get_yaml_name(network.file)} which is the largest, as in  action: {{limit: 5.0}}"
         )
-    return 1.0, scale, offset
+    return None, scale, offset
 
 
 def _parse_history(entry: Entry | None) -> History:

@@ -345,6 +345,7 @@ class DiagnosticsReport:
             quality of service.
         """
         publishers = self._node.get_publishers_info_by_topic(topic)
+        resolved = self._node.resolve_topic_name(topic)
         name = self._node.get_fully_qualified_name()
         subscriptions = [
             one
@@ -359,17 +360,17 @@ class DiagnosticsReport:
                 )
             )
             errors.append(
-                f"{commanding} publishers command {topic} ({who}): stop one of them, or set the"
+                f"{commanding} publishers command {resolved} ({who}): stop one of them, or set the"
                 " parameter shadow"
             )
-        if other := describe_endpoints_of_wrong_type(publishers, type_, topic):
+        if other := describe_endpoints_of_wrong_type(publishers, type_, resolved):
             warnings.append(f"publisher of {other}")
-        if other := describe_endpoints_of_wrong_type(subscriptions, type_, topic):
+        if other := describe_endpoints_of_wrong_type(subscriptions, type_, resolved):
             warnings.append(f"subscription of {other}")
         if not self._output.shadow:
             warnings += filter(
                 None,
-                [describe_incompatible_subscriptions(subscriptions, topic, type_, COMMAND_QOS)],
+                [describe_incompatible_subscriptions(subscriptions, resolved, type_, COMMAND_QOS)],
             )
         return commanding, errors, warnings
 

@@ -167,6 +167,7 @@ def _format_channel(channel: ChannelConfig, comment: str) -> DraftLine:
     """Return the draft's line for a channel, with a comment."""
     more = "" if channel.scale == 1.0 else f", scale: {format_number(channel.scale)}"
     more += "" if not channel.offset else f", offset: {format_number(channel.offset)}"
+    more += "" if channel.max_age_s is None else f", max_age_s: {channel.max_age_s:g}"
     more += "" if channel.inf is None else f", inf: {format_number(channel.inf)}"
     more += (
         ""

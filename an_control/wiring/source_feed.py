@@ -77,6 +77,8 @@ class ReceivedMessages:
         """Time stamp of the newest message in ns; None if it has none."""
         self.arrival_ns = 0
         """Arrival time in ns of the newest message, or of the first message with the same stamp."""
+        self.last_arrival_ns = 0
+        """Arrival time in ns of the newest message, also of one that repeats a stamp."""
         self.count = 0
         self.count_read = 0
         """The value of `count`, the number of messages so far, at the newest read."""
@@ -101,7 +103,7 @@ class ReceivedMessages:
             self.repeats = 0
         else:
             self.repeats += 1
-        self.stamp_ns = stamp_ns or None
+        self.stamp_ns, self.last_arrival_ns = stamp_ns or None, arrival_ns
         self.count += 1
         self.unread.append((message, self.stamp_ns, self.arrival_ns))
 
@@ -462,7 +464,8 @@ class Feed:
                 f"its only message came {(now_ns - received.arrival_ns) / 1e9:.1f} s ago, but a"
                 f" message counts only for {longest_s:g} s; max_age_s: 0 lets it count forever"
             )
-        if received.repeats and received.stamp_ns is not None:
+        repeating = now_ns - received.last_arrival_ns <= self.ages.longest
+        if repeating and received.repeats and received.stamp_ns is not None:
             return (
                 f"{received.repeats} messages repeat the stamp {received.stamp_ns / 1e9:.6f} s, so"
                 f" none has been new for more than {longest_s:g} s: the sender must give each"

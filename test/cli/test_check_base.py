@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from array import array
 from collections.abc import Callable, Iterator
@@ -277,6 +278,44 @@ def test_a_gripper_that_shares_the_topic_of_the_wheels_is_no_mistake(base, tmp_p
     base.sends.append(lambda now_ns: publisher.publish(finger))
     base.begin()
     assert check(tmp_path)[:2] == (0, [])
+
+
+def test_a_channel_that_is_missing_most_of_the_time_is_named_whatever_the_last_moment(
+    base, tmp_path
+):
+    publisher = base.add("gripper").create_publisher(JointState, "joint_states", 10)
+    finger, begin_s, sent = JointState(name=["finger"], velocity=array("d", [0.0])), [0.0], [0]
+
+    def send(now_ns: int) -> None:  # every 0.8 s, so that it is missing or not when check ends
+        if now_ns / 1e9 - begin_s[0] > 0.8:
+            begin_s[0], sent[0] = now_ns / 1e9, sent[0] + 1
+            set_stamp(finger.header.stamp, now_ns)
+            publisher.publish(finger)
+
+    base.sends.append(send)
+    base.begin()
+    text = WIRING.replace(
+        "channels:\n", "channels:\n  finger: {source: wheels, field: 'velocity[finger]'}\n"
+    ).replace("JointState, max_age_s: 0.5", "JointState, max_age_s: 0.25")
+    for _ in range(3):
+        status, problems, _ = check(tmp_path, text)
+        assert status == 1
+        assert [one for one in problems if "finger" in one], problems
+
+
+def test_a_gripper_whose_machine_has_another_clock_is_named(base, tmp_path):
+    publisher = base.add("gripper").create_publisher(JointState, "joint_states", 10)
+    finger = JointState(name=["finger"], velocity=array("d", [0.0]))
+
+    def send(now_ns: int) -> None:
+        set_stamp(finger.header.stamp, now_ns - 3600 * 10**9)
+        publisher.publish(finger)
+
+    base.sends.append(send)
+    base.begin()
+    _, problems, _ = check(tmp_path)
+    # late by some tenths of a second on a busy machine
+    assert re.search(r"its stamps are 360\d\.\d s behind this", " ".join(problems)), problems
 
 
 @pytest.mark.parametrize("wrapped", [True, False])

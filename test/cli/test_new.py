@@ -16,12 +16,18 @@ pytest.importorskip("rclpy")
 pytest.importorskip("gymnasium")
 from geometry_msgs.msg import TwistStamped
 from live_robot import Robot
-from sensor_msgs.msg import Image, Imu, LaserScan
+from sensor_msgs.msg import Image, Imu, JointState, LaserScan
 from std_msgs.msg import Float64MultiArray
 
 from an_control import load_policy
 from an_control.cli import main
-from an_control.commissioning.survey import survey_topics
+from an_control.commissioning.draft import draft_wiring_of_robot
+from an_control.commissioning.survey import (
+    Survey,
+    SurveyedTopic,
+    survey_topics,
+    update_topic_statistics,
+)
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.evaluation.evaluate import play_episodes
 from an_control.policy import AttentionSizes, MlpSizes, write_model
@@ -181,6 +187,29 @@ def test_a_running_robot_is_drafted_from_its_topics_types_names_rates_and_ranges
     assert -0.5 <= low < -0.3 and 0.3 < high <= 0.5
     assert "best effort" not in said and "by /bot/robot" in said
     assert "an-control check" in said
+
+
+@pytest.mark.parametrize(
+    ("periods", "rate_hz", "finger_s"), [((2, 2), 50.0, None), ((1, 20), 100.0, 0.6)]
+)
+def test_drivers_that_share_a_topic_have_their_own_rates_and_gaps(
+    tmp_path, periods, rate_hz, finger_s
+):
+    topic = SurveyedTopic("/bot/joint_states", "sensor_msgs/msg/JointState", ("/arm", "/hand"))
+    for tick in range(400):  # hundredths of a second
+        for name, period in zip(("arm", "finger"), periods, strict=True):
+            if tick % period == 0:
+                message = JointState(name=[name], position=array("d", [0.1 * tick]))
+                update_topic_statistics(topic, message, True, 0.01 * tick)
+    draft = draft_wiring_of_robot("bot", Survey((topic,), ()), "/bot")
+    ((_, comment),) = draft.sources
+    assert draft.rate_hz == pytest.approx(rate_hz, rel=0.02)
+    (tmp_path / "bot.yaml").write_text(draft.format_yaml())
+    drafted = load_wiring(tmp_path / "bot.yaml")
+    assert drafted.sources[0].max_age_s <= 0.1
+    ages_s = {one.id: one.max_age_s for one in drafted.channels}
+    assert ages_s == {"arm.position": None, "finger.position": finger_s}
+    assert comment.startswith(f"{topic.rate_hz:.3g} Hz")
 
 
 def test_joints_with_blanks_in_their_names_are_drafted(tmp_path, robot):

@@ -63,6 +63,9 @@ NETWORKS = {
     "metadata action_scale: 3 numbers; needed are 2": lambda: linear(
         metadata=without(action_scale="1,2,3")
     ),
+    r"observation_history_lengths: 5, 5; say in policy.policy.yaml": lambda: linear(
+        35, metadata=without(observation_names="a,b", observation_history_lengths="5,5")
+    ),
     "inputs obs, hidden: one must be the observation": lambda: recurrent(names=("hidden", "next")),
     "not a tensor of float32 or float64": lambda: model(
         [helper.make_node("Cast", ["obs"], ["actions"], to=1)],

@@ -116,7 +116,7 @@ def test_the_file_says_what_it_reads_and_gives(tmp_path):
     metadata = {one.key: one.value for one in network.metadata_props}
     assert metadata == {
         "observation_names": "height,speed,hip,knee,foot,previous_action",
-        "joint_names": "left,right", "step_s": "0.02", "task": "crawl",
+        "joint_names": "left,right", "step_s": "0.02", "task": "crawl", "action_limit": "1",
     }  # fmt: skip
     inputs = [one.name for one in network.graph.input]
     assert inputs[0] == "obs" and all(one.endswith("_in") for one in inputs[1:])

@@ -8,17 +8,20 @@ import numpy as np
 import pytest
 
 pytest.importorskip("torch")
-pytest.importorskip("stable_baselines3")
+pytest.importorskip("sb3_contrib")
 pytest.importorskip("onnxruntime")
 
 import gymnasium
 import torch
+from sb3_contrib import TQC, CrossQ
 from stable_baselines3 import PPO, SAC, TD3
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from an_control import load_policy
 from an_control.cli import main
-from an_control.learning.import_policy import import_policy, read_normalisation
+from an_control.learning.import_policy import PolicyNames, import_policy, read_normalisation
 from an_control.policy import ModelError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -74,11 +77,12 @@ def learned(folder, kind, normalised=True):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_policy_of_stable_baselines_acts_as_it_does_there(tmp_path, kind):
+def test_a_policy_of_stable_baselines_acts_as_it_does_there(tmp_path, kind, capsys):
     policy, env = learned(tmp_path, kind)
     arguments = ["--out", str(tmp_path / "out.onnx"), "--task", "test/Reach-v0"]
     arguments += ["--normalise", str(tmp_path / "normalise.pkl")]
     assert main(["import", str(tmp_path / "policy.zip"), *arguments]) == 0
+    assert "cut off" not in capsys.readouterr().out
     ours = load_policy(tmp_path / "out.onnx")
     low, high = Reach.action_space.low, Reach.action_space.high
     rng = np.random.default_rng(7)
@@ -132,10 +136,11 @@ def scripted(folder, network):
     return path
 
 
-def test_a_torchscript_network_acts_as_it_does_in_torch(tmp_path):
+def test_a_torchscript_network_acts_as_it_does_in_torch(tmp_path, capsys):
     network = Scripted().eval()
     path, out = scripted(tmp_path, network), tmp_path / "out.onnx"
     assert main(["import", str(path), "--out", str(out), "--task", "test/Reach-v0"]) == 0
+    assert "those beyond 1 are cut off" in capsys.readouterr().out
     policy = load_policy(out)
     for seen in np.random.default_rng(8).normal(size=(50, 4)).astype(np.float32) * 3:
         with torch.no_grad():
@@ -145,8 +150,6 @@ def test_a_torchscript_network_acts_as_it_does_in_torch(tmp_path):
 
 def refusal(path, *more):
     with pytest.raises(ModelError) as caught:
-        from an_control.learning.import_policy import PolicyNames
-
         import_policy(path, PolicyNames(), *more)
     text = str(caught.value)
     assert text.startswith(f"{path}: ") and "\n" not in text
@@ -216,3 +219,91 @@ def test_what_is_no_such_policy_is_refused_by_name(tmp_path, capsys):
     assert "has 4 inputs, but its VecNormalize has 3" in text
     wrong = replaced(path, {"data": b"{}"})
     assert "its actions are not a Box" in refusal(wrong)
+
+
+def _expect(policy, low, high):
+    """The action of a policy of Stable-Baselines3, as ours gives it."""
+
+    def act(seen):
+        return 2.0 * (policy.predict(seen[None], deterministic=True)[0][0] - low) / (high - low) - 1
+
+    return act
+
+
+@pytest.mark.parametrize("kind", [SAC, TQC])
+@pytest.mark.parametrize("options", [{}, {"net_arch": []}, {"clip_mean": 0.5}, {"clip_mean": 0.0}])
+def test_a_policy_that_learned_with_state_dependent_noise_acts_as_it_does_there(
+    tmp_path, kind, options
+):
+    policy = kind("MlpPolicy", Reach(), use_sde=True, policy_kwargs=options, device="cpu", seed=1)
+    with torch.no_grad():
+        for weight in policy.actor.mu.parameters():
+            weight *= 30.0  # so that the bound of the mean counts
+    policy.save(tmp_path / "policy.zip")
+    (tmp_path / "out.onnx").write_bytes(import_policy(tmp_path / "policy.zip", PolicyNames()))
+    ours = load_policy(tmp_path / "out.onnx")
+    act = _expect(policy, Reach.action_space.low, Reach.action_space.high)
+    for seen in np.random.default_rng(7).normal(size=(50, 4)).astype(np.float32) * 3:
+        np.testing.assert_allclose(ours.step_array(seen, ours.nominal_ids), act(seen), atol=2e-5)
+
+
+def test_layers_that_an_old_ppo_shares_with_its_critic_are_converted(tmp_path):
+    policy = PPO("MlpPolicy", Reach(), device="cpu", seed=1)
+    policy.save(tmp_path / "policy.zip")
+    weights = policy.policy.state_dict()
+    for part in ("weight", "bias"):  # as versions before 1.8 name them
+        weights[f"mlp_extractor.shared_net.0.{part}"] = weights.pop(
+            f"mlp_extractor.policy_net.0.{part}"
+        )
+    content = io.BytesIO()
+    torch.save(weights, content)
+    path = replaced(tmp_path / "policy.zip", {"policy.pth": content.getvalue()})
+    (tmp_path / "out.onnx").write_bytes(import_policy(path, PolicyNames()))
+    ours = load_policy(tmp_path / "out.onnx")
+    act = _expect(policy, Reach.action_space.low, Reach.action_space.high)
+    for seen in np.random.default_rng(7).normal(size=(20, 4)).astype(np.float32):
+        np.testing.assert_allclose(ours.step_array(seen, ours.nominal_ids), act(seen), atol=2e-5)
+
+
+class Own(ActorCriticPolicy):
+    """A policy class with another activation, which its zip does not name."""
+
+    def __init__(self, *given, **named):
+        super().__init__(*given, activation_fn=torch.nn.ReLU, **named)
+
+
+class Halving(FlattenExtractor):
+    """A features extractor that computes something, but has no weights."""
+
+    def forward(self, observations):
+        return 0.5 * super().forward(observations)
+
+
+def test_what_would_act_otherwise_once_converted_is_refused(tmp_path):
+    CrossQ("MlpPolicy", Reach(), device="cpu").save(tmp_path / "crossq.zip")
+    text = refusal(tmp_path / "crossq.zip")
+    assert "actor.latent_pi.0 is not a linear layer with weight and bias" in text
+    options = {"features_extractor_class": Halving}
+    PPO("MlpPolicy", Reach(), device="cpu", policy_kwargs=options).save(tmp_path / "own.zip")
+    text = refusal(tmp_path / "own.zip")
+    assert "'Halving'; allowed are FlattenExtractor, CombinedExtractor" in text
+    PPO(Own, Reach(), device="cpu").save(tmp_path / "class.zip")
+    text = refusal(tmp_path / "class.zip")
+    assert f"its policy class is of {__name__!r}, so its network may be another" in text
+
+
+@pytest.mark.parametrize("protocol", [4, 5])
+def test_a_vecnormalize_is_read_whichever_python_wrote_it(tmp_path, protocol):
+    _, env = learned(tmp_path, "ppo")
+    (tmp_path / "other.pkl").write_bytes(pickle.dumps(env, protocol))  # CPython 3.14 writes 5
+    found, expected = (read_normalisation(tmp_path / one) for one in ("other.pkl", "normalise.pkl"))
+    np.testing.assert_array_equal(found.mean, expected.mean)
+    np.testing.assert_array_equal(found.sd, expected.sd)
+
+
+def test_a_vecnormalize_of_a_dict_is_refused_by_name(tmp_path):
+    _, env = learned(tmp_path, "ppo")
+    env.obs_rms = {"observation": env.obs_rms}
+    env.save(tmp_path / "dict.pkl")
+    with pytest.raises(ModelError, match="observations of the type Dict, which are not converted"):
+        read_normalisation(tmp_path / "dict.pkl")

@@ -93,6 +93,16 @@ def test_check_names_a_command_that_means_something_else_than_the_metadata(tmp_p
     assert main(["check", str(wiring), "--model", str(policy)]) == 0
 
 
+def test_check_says_that_larger_actions_are_cut_off_if_no_file_says_the_largest(tmp_path, capsys):
+    wiring = tmp_path / "wiring.yaml"
+    wiring.write_text(WIRING)
+    for yaml, noted in ((None, True), ("action: {limit: 1.0}\n", False)):
+        policy = save(tmp_path, linear(4, 2, NAMED, tanh=False), yaml)
+        assert main(["check", str(wiring), "--model", str(policy)]) == 0
+        found = " ".join(capsys.readouterr().out.split())
+        assert ("those beyond 1 are cut off" in found) is noted
+
+
 def test_info_says_what_it_is_and_that_it_has_no_attention(policy, tmp_path, capsys):
     shown = tmp_path / "shown.json"
     assert main(["info", str(policy), "--json", str(shown)]) == 0

@@ -246,3 +246,22 @@ def test_what_is_known_of_it_is_a_model(tmp_path):
     assert (model.sizes.channels, model.sizes.actions) == (3, 2)
     assert model.parameter_count == 3 * 2 + 2
     assert model.task == Task(channels=("a", "b", "c"), actuators=("left", "right"))
+
+
+@pytest.mark.parametrize(
+    ("names", "defaults", "yaml", "offset"),
+    [
+        ("hip,knee", "0.5,-1.0", "actuators: [knee, hip]\n", (-1.0, 0.5)),
+        ("arm,hip,knee", "0.3,0.5,-1.0", "actuators: [hip, knee]\n", (0.5, -1.0)),
+        ("hip,knee", "0.5,-1.0", "actuators: [hip_motor, knee_motor]\n", (0.5, -1.0)),
+    ],
+)
+def test_each_actuator_gets_the_default_position_of_its_own_joint(
+    tmp_path, names, defaults, yaml, offset
+):
+    metadata = {**JOINTS, "joint_names": names, "default_joint_pos": defaults}
+    metadata["observation_names"] = "joint_pos"
+    network = linear(names.count(",") + 1, 2, metadata)
+    policy = load_policy(save(tmp_path, network, f"{yaml}action: {{limit: 4.0}}\n"))
+    assert policy.model.network.layout.action_offset == offset
+    assert policy.model.network.layout.action_scale == (0.25, 0.5)

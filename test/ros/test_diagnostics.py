@@ -87,7 +87,7 @@ def test_what_is_wrong_shows_in_its_status_and_once_in_the_log(stand, capfd):
     board.read()
     log = capfd.readouterr().err
     who = "(/policy, /robot): stop one of them, or set the parameter shadow"
-    assert log.count(f"2 publishers command commands {who}") == 1
+    assert log.count(f"2 publishers command /commands {who}") == 1
     assert log.count("e-stop by service") == 1
     stand.peer.destroy_publisher(twin)
     stand.call(Trigger, "policy/reset_estop")
@@ -123,7 +123,7 @@ def test_a_publisher_of_another_type_is_named_and_does_not_count(stand, other, c
     assert joints.message == said.format("joint_states", "sensor_msgs/msg/JointState")
     assert joints.level == WARN and values(joints)["publishers"] == "0"
     wiring = parts["wiring"]
-    assert said.format("commands", "sensor_msgs/msg/JointState") in wiring.message
+    assert said.format("/commands", "sensor_msgs/msg/JointState") in wiring.message
     assert wiring.level == WARN and values(wiring)["commanding"] == "1"
     assert parts["e-stop"].message == said.format("policy/estop", "std_msgs/msg/Bool")
     assert parts["e-stop"].level == ERROR
@@ -141,7 +141,7 @@ DEADLINE = QoSProfile(depth=1, deadline=Duration(seconds=1))
     ("type_", "qos", "said"),
     [
         (None, 10, "there is no subscription"),
-        (Imu, 10, "subscription of sensor_msgs/msg/Imu (/other) on commands, expected"),
+        (Imu, 10, "subscription of sensor_msgs/msg/Imu (/other) on /commands, expected"),
         (JointState, LATCHED, "/other asks for another quality of service"),
         (JointState, DEADLINE, "/other asks for another quality of service"),
     ],
@@ -158,12 +158,12 @@ def test_commands_that_nobody_hears_are_a_warning(stand, other, type_, qos, said
     stand.until(lambda: {get_owner_node_name(one) for one in look("commands")} == known, "known")
     wiring = Board(stand).read()["wiring"]
     assert wiring.level == WARN and said in wiring.message
-    assert "nobody hears commands on commands" in wiring.message
+    assert "nobody hears commands on /commands" in wiring.message
     stand.peer.create_subscription(JointState, "commands", lambda message: None, 10)
     stand.until(lambda: stand.node.count_subscribers("commands") > len(known), "one that hears")
     told = Board(stand).read()["wiring"].message
     assert "nobody" not in told
-    deaf = f"not all hear commands on commands: {said} (" in told
+    deaf = f"not all hear commands on /commands: {said} (" in told
     assert deaf == (type_ is JointState), told
     assert told.endswith("): subscribe with the default quality of service") == deaf
 
@@ -296,7 +296,7 @@ def test_an_error_that_comes_after_a_warning_is_logged_and_ends_nothing(stand, c
 
     reports(stand, 10, send)
     log = capfd.readouterr().err
-    warned, failed = log.index("200 messages a second"), log.index("2 publishers command commands")
+    warned, failed = log.index("200 messages a second"), log.index("2 publishers command /commands")
     assert warned < failed and "[ERROR]" in log
 
 

@@ -108,6 +108,18 @@ def test_publishers_that_share_stamps_are_merged(table: Table) -> None:
         assert found == {"a": step, "b": step, "left": -step, "right": -step}
 
 
+def test_silence_after_publishers_that_share_a_stamp_is_told_as_silence(table: Table) -> None:
+    robot = whole(table)
+    for step in range(30):
+        for names in (ARM, GRIPPER):
+            robot.store_message("s", joints(names, step), step + 1, step * STEP_NS)
+        robot.read(step * STEP_NS)
+    robot.read(1000 * MS)
+    assert [str(one) for one in robot.pop_notices()][-1] == (
+        "source 's' lost: no message for more than 0.1 s"
+    )
+
+
 def test_in_lockstep_messages_of_one_step_are_merged_and_no_others(table: Table) -> None:
     robot = whole(table)
     robot.store_message("s", joints(ARM, 1.0), 5, 0)
