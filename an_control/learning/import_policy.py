@@ -291,7 +291,7 @@ def _get_linear_layer(weights: Mapping[str, np.ndarray], name: str) -> Layer:
 
 
 def _get_linear_layers_of_sequential(weights: Mapping[str, np.ndarray], name: str) -> list[Layer]:
-    """Return the linear layers of a torch Sequential, in order; others, such as norms, are refused."""
+    """Return the linear layers of a torch Sequential, in order; a norm among them is refused."""
     own = [one.removeprefix(f"{name}.") for one in weights if one.startswith(f"{name}.")]
     places = sorted({int(place) for one in own if (place := one.partition(".")[0]).isdigit()})
     layers = [_get_linear_layer(weights, f"{name}.{place}") for place in places]
