@@ -33,11 +33,11 @@ from an_control_sim.bridge.policy_link import (
     ProgressTopic,
     describe_other_publishers,
 )
-from an_control_sim.bridge.rehearsal import MessageTap
 from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.run_control import RunControl, StopRequestedError
 from an_control_sim.bridge.step_outputs import StepOutputs
 from an_control_sim.process import RELIABLE, SLICE_S
+from an_control_sim.scrambler.scrambler import Scrambler
 
 RIVAL_CHECK_S = 1.0
 """Seconds between two checks for other nodes that publish the same topics."""
@@ -78,7 +78,7 @@ class Bridge:
         node: Node,
         robot: SimulatedRobot,
         *,
-        tap: MessageTap | None = None,
+        tap: Scrambler | None = None,
         policy: str = "policy",
         realtime: bool = False,
         command_timeout_s: float | None = None,
