@@ -297,7 +297,7 @@ class CheckCommand:
         run = MotionRun(wiring, settings)
         if self.sim is not None:
             require_packages("sim", "gymnasium")
-            from an_control_sim.bridge.motion_run import move_and_time_simulated_robot
+            from an_control_sim.bridge.direct_robot import move_and_time_simulated_robot
 
             seconds = move_and_time_simulated_robot(run, self.sim)
             findings.notes.append(f"motion: {seconds:.1f} s of simulated time")
@@ -526,7 +526,7 @@ class CheckCommand:
     def _record_simulation(self) -> Recording:
         """Run the simulated robot under this wiring and model, and return a recording of it."""
         require_packages("sim", "gymnasium", "numba")
-        from an_control_sim.bridge.doctor_run import record_simulation_and_returns
+        from an_control_sim.bridge.direct_robot import record_simulation_and_returns
 
         assert self.sim is not None
         controller = Controller(str(self.wiring), str(self.model), None)
