@@ -21,6 +21,24 @@ from an_control_sim.bridge.simulation_file import Simulation
 from an_control_sim.gym.spaces import make_action_conversion
 
 
+def resolve_message_class(resolve: Resolver, type_name: str, file: str, key: str) -> Any:
+    """Return the class of a message type that a YAML file names.
+
+    Args:
+        resolve: A function that returns the class by the name of the type.
+        type_name: The name of the message type.
+        file: The path of the YAML file, for errors.
+        key: The key of the topic in that file, for errors.
+
+    Raises:
+        WiringError: The type is not known.
+    """
+    try:
+        return resolve(type_name)
+    except LookupError as error:
+        raise WiringError(file, f"{key}.type", type_name, f"a message type ({error})") from None
+
+
 class CommandReader:
     """A store of the newest command messages, which converts them to an environment's action.
 
@@ -44,11 +62,7 @@ class CommandReader:
         self._stamps: list[Callable[[Any], int | None]] = []
         for number, config in enumerate(command.messages):
             key = command.format_message_key(number)
-            try:
-                cls = resolve(config.type)
-            except LookupError as error:
-                allowed = f"a message type ({error})"
-                raise WiringError(simulation.file, f"{key}.type", config.type, allowed) from None
+            cls = resolve_message_class(resolve, config.type, simulation.file, key)
             self._messages.append(CommandMessage(config, cls, resolve, simulation.file, key))
             self._stamps.append(make_stamp_reader(cls))
         actuators = [actuator for config in command.messages for actuator in config.actuators]

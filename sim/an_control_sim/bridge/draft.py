@@ -183,15 +183,10 @@ def _draft_actuators(space: gymnasium.Space[Any], names: Sequence[str]) -> list[
     for name, least, most, bounded in zip(
         names, low.tolist(), high.tolist(), stated.tolist(), strict=True
     ):
-        if not bounded:
-            scale, offset = (most - least) / 2.0, (least + most) / 2.0
-            safe = 0.0 if least <= 0.0 <= most else offset
-            one = ActuatorConfig(name, scale, offset, (least, most), 0.0, safe)
-            found.append((one, "has no bounds in the environment"))
-            continue
         scale, offset = (most - least) / 2.0, (least + most) / 2.0
         safe = 0.0 if least <= 0.0 <= most else offset
-        found.append((ActuatorConfig(name, scale, offset, (least, most), 0.0, safe), ""))
+        about = "" if bounded else "has no bounds in the environment"
+        found.append((ActuatorConfig(name, scale, offset, (least, most), 0.0, safe), about))
     return found
 
 
@@ -245,17 +240,6 @@ def _draft_wiring(
     )
 
 
-def _make_channel_id(topic: DraftTopic, name: str, field: str) -> str:
-    """Return the id of the channel that reads one number of a drafted JointState message.
-
-    Args:
-        topic: The topic of the message.
-        name: The name that the message gives the number: a joint, or the id of a reading.
-        field: The field of the message, such as "position".
-    """
-    return name if topic.topic == "readings" else f"{name}.{field}"
-
-
 def _draft_channel_entry(
     topic: DraftTopic, name: str, field: str, scale: float, offset: float
 ) -> ChannelConfig:
@@ -268,8 +252,8 @@ def _draft_channel_entry(
         scale: The factor by which the number is multiplied to get the reading.
         offset: The number that is added after scaling.
     """
-    where = topic.topic, f"{field}[{name}]"
-    return ChannelConfig(_make_channel_id(topic, name, field), *where, scale=scale, offset=offset)
+    id_ = name if topic.topic == "readings" else f"{name}.{field}"
+    return ChannelConfig(id_, topic.topic, f"{field}[{name}]", scale=scale, offset=offset)
 
 
 def _format_bounds_by_reading_index(space: gymnasium.Space[Any]) -> dict[int, str]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from an_control.disturbance import DisturbanceSettings
 from an_control.wiring.checked_yaml import WiringError
 from an_control.wiring.messages import Resolver, import_message_class
-from an_control_sim.bridge.commands import CommandReader
+from an_control_sim.bridge.commands import CommandReader, resolve_message_class
 from an_control_sim.bridge.publishers import SensorTopic
 from an_control_sim.bridge.simulation_file import Simulation
 from an_control_sim.gym.environments import HasSensors, open_environment
@@ -51,16 +51,10 @@ class SimulatedRobot:
         self._make_environment(camera)
         file = simulation.file
         try:
-            self.sensor_topics = [
-                SensorTopic(
-                    topic,
-                    _import_message_class_of_topic(
-                        resolve, topic.type, file, f"publish.{topic.topic}"
-                    ),
-                    file,
-                )
-                for topic in simulation.publish
-            ]
+            self.sensor_topics = []
+            for topic in simulation.publish:
+                cls = resolve_message_class(resolve, topic.type, file, f"publish.{topic.topic}")
+                self.sensor_topics.append(SensorTopic(topic, cls, file))
             self.commands = CommandReader(simulation, self._environment.action_space, resolve)
             if disturbance is not None:
                 check_robot_settings(self._environment, disturbance)
@@ -163,25 +157,3 @@ def _make_environment(simulation: Simulation, camera: bool) -> gymnasium.Env[Any
     except ValueError as error:
         allowed = f"an environment registered with gymnasium, and its options; {error}"
         raise WiringError(simulation.file, "environment", simulation.environment, allowed) from None
-
-
-def _import_message_class_of_topic(
-    resolve: Resolver, type_name: str, yaml_file: str, yaml_key: str
-) -> Any:
-    """Return the class of a message type that a YAML file names.
-
-    Args:
-        resolve: A function that returns the class by the name of the type.
-        type_name: The name of the message type.
-        yaml_file: The path of the YAML file, for errors.
-        yaml_key: The key of the topic in that file, for errors.
-
-    Raises:
-        WiringError: The type is not known.
-    """
-    try:
-        return resolve(type_name)
-    except LookupError as error:
-        raise WiringError(
-            yaml_file, f"{yaml_key}.type", type_name, f"a message type ({error})"
-        ) from None
