@@ -62,7 +62,6 @@ class Bag:
 
     path: Path
     notes: list[str] = field(default_factory=list)
-    """Remarks after the bag was read, such as where an unfinished file ends."""
 
     def __post_init__(self) -> None:
         self.files = _list_files(self.path)

@@ -69,7 +69,6 @@ class ReplaySummary:
         commands: Number of commands.
         different: Number of commands that differ from the recorded ones.
         first: First command that differs; None if all are equal.
-        largest: Largest difference of each actuator's command from the recorded one (A,).
         begin_ns: Time of day at which the recording starts, in ns.
         end_ns: Time of day at which the recording ends, in ns.
         events: Number of changes of state, by kind.
@@ -81,7 +80,6 @@ class ReplaySummary:
     commands: int = 0
     different: int = 0
     first: ReplayedCommand | None = None
-    largest: np.ndarray = field(default_factory=lambda: np.zeros(0))
     begin_ns: int = 0
     end_ns: int = 0
     events: Counter[str] = field(default_factory=Counter)
@@ -113,8 +111,6 @@ class ReplaySummary:
             return
         self.different += 1
         self.first = self.first or command
-        away = np.abs(command.replayed - command.recorded)
-        self.largest = np.fmax(self.largest, away)
 
 
 class _ReplayedLastCommand(LastCommand):
@@ -376,7 +372,6 @@ class ReplayedSession:
         self._last = _ReplayedLastCommand()
         self.controller.gate.last = self._last
         self._summary.actuators = tuple(self.controller.wiring.command.names)
-        self._summary.largest = np.zeros(len(self._summary.actuators))
 
     def _apply_rewiring(self, values: dict[str, Any]) -> None:
         """Change topics, sources or fields of the controller's wiring, as in the recorded node.

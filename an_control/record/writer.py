@@ -13,6 +13,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,9 +21,9 @@ import yaml
 from mcap.writer import CompressionType
 from mcap.writer import Writer as McapWriter
 
-from an_control.record.definitions import format_message_definition
 from an_control.record.layout import ATTACHMENT, BagEntry, FileHead, Limits
 from an_control.system.files import write_file
+from an_control.wiring.messages import FieldType, import_message_class, list_field_types
 
 METADATA = "metadata.yaml"
 METADATA_VERSION = 5
@@ -87,7 +88,6 @@ class BagFolder:
         self._number = 0
         self._since_s = self._metadata_s = 0.0
         self.bytes = 0
-        """Size of all files in bytes, without deleted ones."""
 
     def write(self, entries: Iterable[BagEntry]) -> None:
         """Write messages; whenever a file has reached a limit, start the next one."""
@@ -256,6 +256,48 @@ def _make_time_span_entries(begin_ns: int, end_ns: int) -> dict[str, Any]:
     }
 
 
+_NAMES = {"double": "float64", "float": "float32", "boolean": "bool", "octet": "byte"}
+_LINE = "=" * 80
+
+
+@cache
+def format_message_definition(type_: str) -> str:
+    """Return the text that defines a message type and all types in it, as MCAP files hold it.
+
+    Args:
+        type_: Name of the message type, such as "sensor_msgs/msg/JointState".
+
+    Raises:
+        LookupError: The type is not installed.
+    """
+    parts: list[str] = []
+    left, seen = [type_], {type_}
+    while left:
+        type_name = left.pop(0)
+        lines = []
+        for name, kind in list_field_types(import_message_class(type_name)).items():
+            lines.append(f"{_format_field_type(kind)} {name}")
+            if kind.message_type and kind.message_type not in seen:
+                seen.add(kind.message_type)
+                left.append(kind.message_type)
+        head = [_LINE, f"MSG: {type_name.replace('/msg/', '/')}"] if parts else []
+        parts.append("\n".join([*head, *lines]))
+    return "\n".join(parts) + "\n"
+
+
+def _format_field_type(kind: FieldType) -> str:
+    """Return a field's type as a message definition writes it, such as "float64[3]"."""
+    base = kind.base.replace("/msg/", "/")
+    if base.startswith(("string<", "wstring<")):
+        base = base.replace("<", "<=").rstrip(">")
+    base = _NAMES.get(base, base)
+    if not kind.array:
+        return base
+    if kind.size is None:
+        return f"{base}[]"
+    return f"{base}[{'' if kind.fixed else '<='}{kind.size}]"
+
+
 class Writer:
     """Thread that writes the messages of a recording, which other threads put into its queue.
 
@@ -281,11 +323,9 @@ class Writer:
         self._closing = False
         self._woken_s = 0.0
         self.stopped = ""
-        """Why recording stopped by an error; "" if it did not."""
         self.messages = 0
         self.bytes = 0
         self.slowest_s = 0.0
-        """Longest time in seconds that one round of writing took."""
         self._thread = threading.Thread(target=self._write_until_closed, name="record", daemon=True)
         self._thread.start()
 
