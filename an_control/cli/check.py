@@ -39,9 +39,8 @@ from an_control.wiring.draft import find_undecided_lines
 
 if TYPE_CHECKING:
     from an_control.commissioning.doctor import Recording
-    from an_control.commissioning.doctor.driven import DrivenRecorder
-    from an_control.commissioning.doctor.live import LiveRecorder
-    from an_control.commissioning.listen import ListenResult
+    from an_control.commissioning.doctor.recorder import DrivenRecorder
+    from an_control.commissioning.listen import ListenResult, LiveRecorder
     from an_control.commissioning.motion.plan import MotionPlan
     from an_control.commissioning.motion.run import MotionRun
 
@@ -90,8 +89,6 @@ class Findings:
     motion: list[dict[str, Any]] = field(default_factory=list)
     doctor: list[dict[str, Any]] = field(default_factory=list)
     diff: str = ""
-    """Difference between the text of the wiring file and the corrected text; "" if nothing is
-    corrected."""
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     looked_at: list[str] = field(default_factory=list)
@@ -462,7 +459,7 @@ class CheckCommand:
         """
         if model is None or not self._can_diagnose(wiring, model, findings):
             return None
-        from an_control.commissioning.doctor.live import LiveRecorder
+        from an_control.commissioning.listen import LiveRecorder
 
         try:
             return LiveRecorder(wiring, str(self.model), model)

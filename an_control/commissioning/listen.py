@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 from rclpy.executors import SingleThreadedExecutor
@@ -17,8 +18,9 @@ from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 
 from an_control.commissioning.doctor.data_checks import Series, describe_inconsistent_readings
-from an_control.commissioning.doctor.live import LiveRecorder
+from an_control.commissioning.doctor.recorder import DrivenRecorder
 from an_control.commissioning.survey import ANGULAR, AngleDetector
+from an_control.policy import Model
 from an_control.ros.graph import (
     describe_endpoints_of_wrong_type,
     describe_incompatible_subscriptions,
@@ -176,6 +178,42 @@ class ListenResult:
     disagreements: tuple[str, ...] = ()
 
 
+class LiveRecorder(DrivenRecorder):
+    """Recorder of a running robot, with one tick for each command; see `DrivenRecorder`.
+
+    Args:
+        wiring: The robot's wiring.
+        model_path: Path of the model file, for error messages.
+        model: The model whose channels and actuators are recorded.
+    """
+
+    def __init__(self, wiring: Wiring, model_path: str, model: Model) -> None:
+        super().__init__(wiring, model_path, model)
+        self._topics = [one.topic for one in wiring.command.messages]
+
+    def subscribe_to_robot(self, node: Node) -> None:
+        """Subscribe to the sensor and command topics of the wiring, so that ticks are recorded."""
+        self._inputs = Inputs(
+            node, self.recorder.table, time.monotonic_ns, lambda *_: None, 1, with_message_info=True
+        )
+        for number, (topic, message) in enumerate(zip(self._topics, self.messages, strict=True)):
+            hear = partial(self._record_command, number)
+            node.create_subscription(type(message.message), topic, hear, 10)
+
+    def close(self) -> None:
+        """Destroy the subscriptions to the sensor topics."""
+        self._inputs.close()
+
+    def _record_command(self, topic_index: int, message: Any) -> None:
+        """Add a command message that has just arrived; see `DrivenRecorder.add_command_message`.
+
+        Args:
+            topic_index: Index of the message's command topic in the wiring.
+            message: The ROS message.
+        """
+        self.add_command_message(topic_index, message, time.monotonic_ns())
+
+
 def listen_to_sources(
     wiring: Wiring, namespace: str, seconds: float, recorder: LiveRecorder | None = None
 ) -> ListenResult:
@@ -196,72 +234,55 @@ def listen_to_sources(
         executor = SingleThreadedExecutor()
         executor.add_node(node)
         try:
-            return _listen_to_sources_with_node(node, executor, table, seconds, recorder)
+            heard = {one.name: HeardSource(one) for one in wiring.sources}
+            ranges: dict[str, ReadingRange] = {}
+            history: list[tuple[float, dict[str, float]]] = []
+            inputs = Inputs(
+                node,
+                table,
+                time.monotonic_ns,
+                partial(_append_message_times, node, heard),
+                1,
+                with_message_info=True,
+            )
+            if recorder is not None:
+                recorder.subscribe_to_robot(node)
+            wait_for_publishers(node, executor, [one.topic for one in wiring.sources])
+            until_s, reads, read_s = time.monotonic() + seconds, 0, 0.0
+            while (now_s := time.monotonic()) < until_s:
+                executor.spin_once(timeout_sec=min(SLICE_S, until_s - now_s))
+                if time.monotonic() - read_s >= 1.0 / wiring.rate_hz:
+                    read_s, reads = time.monotonic(), reads + 1
+                    update_reading_ranges(table, ranges, time.monotonic_ns(), history)
+            for one in heard.values():
+                _store_publishers_of_source(node, one)
+                one.rivals = tuple(inputs.describe_competing_publishers(one.config.name))
+            missing = table.explain_missing_channels(time.monotonic_ns())
+            said = [
+                _describe_command_topic_and_problems(node, message)
+                for message in wiring.command.messages
+            ]
+            inputs.close()
+            if recorder is not None:
+                recorder.close()
+            return ListenResult(
+                seconds,
+                tuple(heard.values()),
+                ranges,
+                reads,
+                missing,
+                wiring.rate_hz,
+                commands=tuple(text for text, _ in said),
+                wrong_commands=tuple(text for _, wrong in said for text in wrong),
+                disagreements=tuple(
+                    describe_inconsistent_readings(
+                        _convert_history_to_series(history), table.configs
+                    )
+                ),
+            )
         finally:
             executor.remove_node(node)
             executor.shutdown()
-
-
-def _listen_to_sources_with_node(
-    node: Node,
-    executor: SingleThreadedExecutor,
-    table: ChannelTable,
-    seconds: float,
-    recorder: LiveRecorder | None,
-) -> ListenResult:
-    """Listen to the robot with the given node, and return what was observed.
-
-    Args:
-        node: The node.
-        executor: The executor that runs it.
-        table: The channel table of the wiring, which stores the messages.
-        seconds: How long to listen.
-        recorder: Recorder that receives the readings and commands at the same time; None for none.
-    """
-    wiring = table.wiring
-    heard = {one.name: HeardSource(one) for one in wiring.sources}
-    ranges: dict[str, ReadingRange] = {}
-    history: list[tuple[float, dict[str, float]]] = []
-    inputs = Inputs(
-        node,
-        table,
-        time.monotonic_ns,
-        partial(_append_message_times, node, heard),
-        1,
-        with_message_info=True,
-    )
-    if recorder is not None:
-        recorder.subscribe_to_robot(node)
-    wait_for_publishers(node, executor, [one.topic for one in wiring.sources])
-    until_s, reads, read_s = time.monotonic() + seconds, 0, 0.0
-    while (now_s := time.monotonic()) < until_s:
-        executor.spin_once(timeout_sec=min(SLICE_S, until_s - now_s))
-        if time.monotonic() - read_s >= 1.0 / wiring.rate_hz:
-            read_s, reads = time.monotonic(), reads + 1
-            update_reading_ranges(table, ranges, time.monotonic_ns(), history)
-    for one in heard.values():
-        _store_publishers_of_source(node, one)
-        one.rivals = tuple(inputs.describe_competing_publishers(one.config.name))
-    missing = table.explain_missing_channels(time.monotonic_ns())
-    said = [
-        _describe_command_topic_and_problems(node, message) for message in wiring.command.messages
-    ]
-    inputs.close()
-    if recorder is not None:
-        recorder.close()
-    return ListenResult(
-        seconds,
-        tuple(heard.values()),
-        ranges,
-        reads,
-        missing,
-        wiring.rate_hz,
-        commands=tuple(text for text, _ in said),
-        wrong_commands=tuple(text for _, wrong in said for text in wrong),
-        disagreements=tuple(
-            describe_inconsistent_readings(_convert_history_to_series(history), table.configs)
-        ),
-    )
 
 
 def _convert_history_to_series(history: list[tuple[float, dict[str, float]]]) -> Series:

@@ -166,42 +166,28 @@ def survey_topics(namespace: str, seconds: float) -> Survey:
     Raises:
         ValueError: `namespace` is not a valid namespace.
     """
+    prefix = f"/{namespace.strip('/')}/" if namespace.strip("/") else "/"
+    topics: dict[str, SurveyedTopic] = {}
     with create_temporary_node("an_control_new", namespace) as node:
         executor = SingleThreadedExecutor()
         executor.add_node(node)
         try:
-            return _survey_topics_with_node(node, executor, namespace.strip("/"), seconds)
+            until_s, look_s, heard_any = time.monotonic() + DISCOVERY_S, 0.0, False
+            while (now_s := time.monotonic()) < until_s:
+                if not heard_any and any(one.messages for one in topics.values()):
+                    heard_any, until_s = True, now_s + seconds
+                if now_s >= look_s:
+                    _subscribe_to_new_topics(node, prefix, topics)
+                    look_s = now_s + LOOK_S
+                executor.spin_once(timeout_sec=min(SLICE_S, until_s - now_s))
+            for topic in topics.values():
+                infos = node.get_publishers_info_by_topic(topic.name)
+                topic.publishers = tuple(sorted({get_owner_node_name(one) for one in infos}))
+            heard = tuple(topics[name] for name in sorted(topics) if topics[name].messages)
+            return Survey(heard, tuple(_iterate_subscribed_topics(node, prefix, topics)))
         finally:
             executor.remove_node(node)
             executor.shutdown()
-
-
-def _survey_topics_with_node(
-    node: Node, executor: SingleThreadedExecutor, namespace: str, seconds: float
-) -> Survey:
-    """Listen to all topics in a namespace with the given node, and return a survey of them.
-
-    Args:
-        node: The node.
-        executor: The executor that runs it.
-        namespace: The namespace of the topics, without slashes; "" for all topics.
-        seconds: How long to listen, from the first message on.
-    """
-    prefix = f"/{namespace}/" if namespace else "/"
-    topics: dict[str, SurveyedTopic] = {}
-    until_s, look_s, heard_any = time.monotonic() + DISCOVERY_S, 0.0, False
-    while (now_s := time.monotonic()) < until_s:
-        if not heard_any and any(one.messages for one in topics.values()):
-            heard_any, until_s = True, now_s + seconds
-        if now_s >= look_s:
-            _subscribe_to_new_topics(node, prefix, topics)
-            look_s = now_s + LOOK_S
-        executor.spin_once(timeout_sec=min(SLICE_S, until_s - now_s))
-    for topic in topics.values():
-        infos = node.get_publishers_info_by_topic(topic.name)
-        topic.publishers = tuple(sorted({get_owner_node_name(one) for one in infos}))
-    heard = tuple(topics[name] for name in sorted(topics) if topics[name].messages)
-    return Survey(heard, tuple(_iterate_subscribed_topics(node, prefix, topics)))
 
 
 def _subscribe_to_new_topics(node: Node, prefix: str, topics: dict[str, SurveyedTopic]) -> None:
