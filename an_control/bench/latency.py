@@ -131,15 +131,7 @@ class _Prober:
         self._answer_ns = message.header.stamp.sec * 10**9 + message.header.stamp.nanosec
 
     def measure_latency_s(self, answerer: str, wait_s: float) -> float | None:
-        """Publish a message, wait for the answer, and return the seconds until it came.
-
-        Args:
-            answerer: Which process is to answer: "echo" or "node".
-            wait_s: Maximum time in seconds to wait for the answer.
-
-        Returns:
-            The seconds, or None if no answer came within `wait_s`.
-        """
+        """Publish a message, wait for the answer, and return the seconds until it came."""
         self._stamp_ns += STEP_NS
         set_stamp(self._message.header.stamp, self._stamp_ns)
         self._message.position = array.array("d", self._rng.standard_normal(CHANNELS))
@@ -153,18 +145,7 @@ class _Prober:
 
 
 def _measure_node_and_echo_latency(prober: _Prober, seconds: float) -> dict[str, Any]:
-    """Send messages to the echo process and to the node in turn, and return the measured latencies.
-
-    Args:
-        prober: Sends the messages.
-        seconds: Duration of the measurement.
-
-    Returns:
-        The dict that `measure_latency` returns.
-
-    Raises:
-        RuntimeError: More than `WARM_UP` (50) messages get no answer.
-    """
+    """Send messages to the echo process and to the node in turn, and return the latencies."""
     taken_s: dict[str, list[float]] = {path: [] for path in ANSWER_TOPICS}
     lost = 0
     end_s = time.perf_counter() + seconds
@@ -188,16 +169,7 @@ def _measure_node_and_echo_latency(prober: _Prober, seconds: float) -> dict[str,
 
 
 def _wait_for_answer(prober: _Prober, answerer: str, process: subprocess.Popen[bytes]) -> None:
-    """Send messages until the echo process or the node answers for the first time.
-
-    Args:
-        prober: Sends the messages.
-        answerer: Which process is to answer: "echo" or "node".
-        process: The process that is to answer.
-
-    Raises:
-        RuntimeError: The process has ended or does not answer.
-    """
+    """Send messages until the echo process or the node answers for the first time."""
     end_s = time.perf_counter() + START_S
     while prober.measure_latency_s(answerer, 0.1) is None:
         if process.poll() is not None:
@@ -218,9 +190,6 @@ def _make_wiring_content(model: Model) -> dict[str, Any]:
     """Return the content of the wiring file with which the measured policy node runs.
 
     Its channels are the positions of `CHANNELS` (28) joints in one JointState message.
-
-    Args:
-        model: The node's model. The wiring has one actuator for each of its actions.
     """
     assert isinstance(model.sizes, AttentionSizes)
     message_type = "sensor_msgs/msg/JointState"

@@ -71,12 +71,7 @@ class EchoNode(QuietNode):
         self.create_service(Trigger, "~/reset_state", self._on_reset)
 
     def _make_message_callback(self, topic: str, kind: Any) -> Callable[[Any], None]:
-        """Return a subscription callback, which answers a step when the step's last message comes.
-
-        Args:
-            topic: Name of the subscribed topic.
-            kind: Class of the topic's messages.
-        """
+        """Return a subscription callback, which answers a step when its last message comes."""
         stamp_of = make_stamp_reader(kind)
 
         def receive_message(message: Any) -> None:
@@ -157,12 +152,7 @@ def measure_lockstep_speed(
 
 
 def _measure_step_times(bridge: Bridge, steps: int) -> dict[str, float]:
-    """Run steps in lockstep, and return the figures that `measure_lockstep_speed` describes.
-
-    Args:
-        bridge: Simulator that exchanges messages with the node; it is started here.
-        steps: Number of steps to measure.
-    """
+    """Run steps in lockstep, and return the figures that `measure_lockstep_speed` describes."""
     bridge.wait_for_policy()
     bridge.start_episode(0, 0)
     robot = bridge.robot
@@ -193,24 +183,14 @@ def _measure_step_times(bridge: Bridge, steps: int) -> dict[str, float]:
 
 
 def _reset_if_episode_over_and_step(bridge: Bridge, step: Callable[[], None]) -> None:
-    """Make one step of the simulation; if the episode has ended, reset the robot first.
-
-    Args:
-        bridge: Simulator that exchanges messages with the node.
-        step: Function that makes the step.
-    """
+    """Make one step of the simulation; if the episode has ended, reset the robot first."""
     if bridge.robot.over:
         bridge.robot.reset(0)
     step()
 
 
 def _measure_mean_call_time_us(call: Callable[[], None], times: int = 1000) -> float:
-    """Return the mean duration of a function's call in microseconds.
-
-    Args:
-        call: The function.
-        times: Number of calls.
-    """
+    """Return the mean duration of a function's call in microseconds."""
     begin_s = time.perf_counter()
     for _ in range(times):
         call()

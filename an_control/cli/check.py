@@ -210,15 +210,7 @@ class CheckCommand:
         moved: bool,
         findings: Findings,
     ) -> None:
-        """Add lists of what was checked and what was not, and notes on what could not be checked.
-
-        Args:
-            model: The model; None if none is given.
-            listened: What was received from the robot or read from a bag; None if neither was done.
-            examined: Whether a recording was examined for wrong wiring.
-            moved: Whether the actuators were moved one at a time.
-            findings: Receives the lists and notes.
-        """
+        """Add lists of what was checked and what was not, and notes on what could not be."""
         ranged = model is not None and bool(get_channel_ranges_in_training(model))
         parts = [
             ("names and rate of the model", model is not None, "--model"),
@@ -246,11 +238,7 @@ class CheckCommand:
             )
 
     def _check_motion_options(self) -> None:
-        """Refuse wrong combinations of the options for a motion of the robot (``--move``).
-
-        Raises:
-            InputError: An option is missing, or does not fit the others.
-        """
+        """Refuse wrong combinations of the options for a motion of the robot (``--move``)."""
         if not self.move:
             if self.yes or self.amplitude is not None:
                 raise InputError("--yes, --amplitude: only with --move")
@@ -269,17 +257,8 @@ class CheckCommand:
     def _try_to_move_robot(self, wiring: Wiring, findings: Findings) -> bool:
         """Move the actuators one at a time, and add what that shows to `findings`.
 
-        With ``--fix`` the corrected wiring is written.
-
-        Args:
-            wiring: The robot's wiring.
-            findings: Receives tables, problems and notes.
-
-        Returns:
-            Whether the whole motion was made; if not, a problem says why.
-
-        Raises:
-            InputError: The channels are patches of a camera, or the namespace is not valid.
+        With ``--fix`` the corrected wiring is written. Return whether the whole motion was made; if
+        not, a problem says why.
         """
         from an_control.commissioning.motion import report
         from an_control.commissioning.motion.compare import diagnose_motion
@@ -327,12 +306,6 @@ class CheckCommand:
         """Move the actuators of a running robot one at a time.
 
         If the robot must not be moved, `run.stopped` says why.
-
-        Args:
-            run: The run of the motion, which records the readings.
-
-        Raises:
-            InputError: The namespace is not valid.
         """
         from an_control.commissioning.motion.live import MotionRefusedError, move_live_robot
         from an_control.commissioning.motion.report import describe_plan
@@ -358,9 +331,6 @@ class CheckCommand:
 
         There is an error if the command messages cannot be made. The policy node refuses such a
         wiring, whichever model it runs.
-
-        Args:
-            wiring: The robot's wiring.
         """
         try:
             make_command_messages(wiring.command, str(self.wiring))
@@ -371,14 +341,7 @@ class CheckCommand:
     def _add_differences_of_wiring_and_model(
         self, wiring: Wiring, table: ChannelTable, model: Model, findings: Findings
     ) -> None:
-        """Add to `findings` why the policy node would refuse to run this model with this wiring.
-
-        Args:
-            wiring: The robot's wiring.
-            table: Table of the channels that this wiring defines.
-            model: The model to compare the wiring with.
-            findings: Receives the problems and notes.
-        """
+        """Add to `findings` why the policy node would refuse to run this model with this wiring."""
         try:
             controller = Controller(str(self.wiring), str(self.model), "numpy")
         except WiringError as error:
@@ -398,18 +361,7 @@ class CheckCommand:
         )
 
     def _read_bag_with_notes(self, wiring: Wiring, path: Path) -> tuple[ListenResult, list[str]]:
-        """Collect from a bag what the wiring's sources (topics) sent.
-
-        Args:
-            wiring: The robot's wiring.
-            path: Path of the bag, a ROS 2 recording.
-
-        Returns:
-            What was observed, as of a running robot; and notes about the bag, one sentence each.
-
-        Raises:
-            InputError: The bag cannot be read.
-        """
+        """Collect from a bag what the wiring's sources (topics) sent, and notes about the bag."""
         from rclpy.serialization import deserialize_message
 
         from an_control.commissioning.bag import listen_to_bag_and_list_notes
@@ -424,16 +376,7 @@ class CheckCommand:
             raise InputError(f"--bag {error}") from error
 
     def _listen_to_robot(self, wiring: Wiring, recorder: LiveRecorder | None) -> ListenResult:
-        """Listen to the running robot and return what its sources (topics of the wiring) sent.
-
-        Args:
-            wiring: The robot's wiring.
-            recorder: Recorder that also receives the messages, for the diagnosis of wrong wiring;
-                None if there is no diagnosis.
-
-        Raises:
-            InputError: The namespace is not a valid ROS 2 name.
-        """
+        """Listen to the running robot and return what its sources (topics of the wiring) sent."""
         from an_control.commissioning.listen import listen_to_sources
 
         seconds = self.seconds or (LISTEN_S if recorder is None else DOCTOR_S)
@@ -447,16 +390,7 @@ class CheckCommand:
     def _make_live_recorder(
         self, wiring: Wiring, model: Model | None, findings: Findings
     ) -> LiveRecorder | None:
-        """Return a recorder of the running robot, for the diagnosis of wrong wiring.
-
-        Args:
-            wiring: The robot's wiring.
-            model: The model, whose monitor is needed for the diagnosis; None if none is given.
-            findings: Receives a note if the model has no monitor.
-
-        Returns:
-            The recorder, or None if this wiring and model allow no diagnosis.
-        """
+        """Return a recorder of the running robot; None if wiring and model allow no diagnosis."""
         if model is None or not self._can_diagnose(wiring, model, findings):
             return None
         from an_control.commissioning.listen import LiveRecorder
@@ -469,21 +403,7 @@ class CheckCommand:
     def _make_recorder_from_bag(
         self, wiring: Wiring, model: Model | None, findings: Findings
     ) -> DrivenRecorder | None:
-        """Return a recorder with the readings and commands of the bag, for the diagnosis.
-
-        The diagnosis finds wrong wiring.
-
-        Args:
-            wiring: The robot's wiring.
-            model: The model, whose monitor is needed for the diagnosis; None if none is given.
-            findings: Receives a note if the model has no monitor.
-
-        Returns:
-            The recorder, or None if this wiring and model allow no diagnosis.
-
-        Raises:
-            InputError: The bag cannot be read.
-        """
+        """Return a recorder of the bag; None if wiring and model allow no diagnosis."""
         if model is None or not self._can_diagnose(wiring, model, findings):
             return None
         from rclpy.serialization import deserialize_message
@@ -506,10 +426,7 @@ class CheckCommand:
     def _can_diagnose(self, wiring: Wiring, model: Model, findings: Findings) -> bool:
         """Return whether wrong wiring can be found in recordings with this wiring and model.
 
-        Args:
-            wiring: The robot's wiring; one with a camera cannot be diagnosed.
-            model: The model, which must have a monitor.
-            findings: Receives a note if the model has no monitor.
+        If the model has no monitor, a note says so; a wiring with a camera cannot be diagnosed.
         """
         if wiring.images:
             return False
@@ -535,19 +452,8 @@ class CheckCommand:
     ) -> bool:
         """Find the mistakes in the wiring that a recording shows, and add them to `findings`.
 
-        With ``--fix`` the corrected wiring is written.
-
-        Args:
-            wiring: The robot's wiring.
-            model: The model, whose monitor predicts readings.
-            recording: Readings and commands of the robot.
-            findings: Receives the mistakes and the corrected lines.
-
-        Returns:
-            Whether the recording was long enough for a diagnosis.
-
-        Raises:
-            InputError: The model has no monitor.
+        With ``--fix`` the corrected wiring is written. Return whether the recording was long enough
+        for a diagnosis.
         """
         from an_control.commissioning.doctor import DOCTOR, diagnose, report
         from an_control.commissioning.doctor.repair import Repair
@@ -579,16 +485,7 @@ def _add_channel_rows(
     heard: ListenResult | None,
     findings: Findings,
 ) -> None:
-    """Add a row to the table of channels in `findings` for each channel of wiring and model.
-
-    Args:
-        wiring: The robot's wiring.
-        table: Table of the channels that this wiring defines.
-        model: The model to compare with; None if none is given.
-        heard: What was observed of the robot, with the ranges of its readings; None if the check
-            did not listen.
-        findings: Receives the rows, and problems with the readings.
-    """
+    """Add a row to the table of channels in `findings` for each channel of wiring and model."""
     trained = () if model is None else model.task.channels
     ranges = {} if model is None else get_channel_ranges_in_training(model)
     seen = {} if heard is None else heard.ranges
@@ -618,19 +515,7 @@ def _add_channel_rows(
 def _make_channel_row(
     id_: str, heard: ListenResult, ranges: dict[str, tuple[float, float]], findings: Findings
 ) -> dict[str, Any]:
-    """Return the cells of a channel's table row that describe its readings.
-
-    Args:
-        id_: Id of the channel.
-        heard: What was observed of the robot.
-        ranges: The lowest and the highest reading in training by channel id, where known.
-        findings: Receives problems with the readings, such as a unit that differs from training.
-
-    Returns:
-        The cells, by column: "present" (the share of attempts to read the channel that found a
-        reading), "low", "high", and "trained_low" and "trained_high" if the range in training is
-        known.
-    """
+    """Return the cells of a channel's table row that describe its readings."""
     one = heard.ranges.get(id_)
     if one is None:
         return {"present": 0.0, "low": None, "high": None}
@@ -665,13 +550,6 @@ def _add_actuator_rows(
     """Add a row to the table of actuators in `findings` for each actuator of the wiring.
 
     The row says which action of the model the actuator receives.
-
-    Args:
-        wiring: The robot's wiring.
-        model_path: Path of the model file, for errors.
-        model: The model, whose actions are assigned to actuators by name; None if none is given.
-        findings: Receives the rows, and a note if wiring and model list the actuators in different
-            orders.
     """
     places: list[int] | None = list(range(len(wiring.command.names)))
     trained = () if model is None else get_actuator_names(model)
@@ -695,12 +573,7 @@ def _add_actuator_rows(
 
 
 def _add_source_rows(heard: ListenResult, findings: Findings) -> None:
-    """Add a row to the table of sources in `findings` for each source, and the problems with it.
-
-    Args:
-        heard: What was observed of the sources (topics of the wiring).
-        findings: Receives the rows, notes and problems.
-    """
+    """Add a row to the table of sources in `findings` for each source, and the problems with it."""
     for one in heard.sources:
         problem = one.describe_problem(heard.seconds, heard.control_hz)
         findings.sources.append(
@@ -753,11 +626,7 @@ def _print_findings(findings: Findings) -> None:
 
 
 def _join_range_ends(channel: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of a table row in which low and high of each range are joined to one text.
-
-    Args:
-        channel: Row of the table of channels, by column.
-    """
+    """Return a copy of a table row in which low and high of each range are joined to one text."""
     ends = [end for pair in RANGES.values() for end in pair]
     row = {key: value for key, value in channel.items() if key not in ends}
     for name, (low, high) in RANGES.items():
@@ -770,10 +639,6 @@ def _make_table(title: str, rows: list[dict[str, Any]]) -> Table:
     """Return a table that can be printed, made from these rows.
 
     In a narrow window long texts are folded into several lines; nothing is cut off.
-
-    Args:
-        title: Text above the table.
-        rows: The rows, each with its cells by column name. A row may lack columns.
     """
     table = Table(title=title, title_justify="left", box=SIMPLE)
     columns = list(dict.fromkeys(key for row in rows for key in row))

@@ -170,9 +170,6 @@ def _is_type_of_free_positional(type_hint: Any) -> bool:
     """Return whether an argument of this type is positional and accepts any word.
 
     It does not if it must be one of a fixed list of words.
-
-    Args:
-        type_hint: Type of the argument's dataclass field.
     """
     if tyro.conf.Positional not in getattr(type_hint, "__metadata__", ()):
         return False

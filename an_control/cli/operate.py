@@ -221,19 +221,7 @@ def _call_for_each_node_and_get_exit_status(
     *,
     all_nodes: bool = False,
 ) -> int:
-    """Call a function for one or several policy nodes, and return the highest exit status.
-
-    Args:
-        verb: Name of the verb, for messages.
-        node: Full name of the node; "" for the only node that runs, or for all (see `all_nodes`).
-        timeout_s: Time in seconds to wait for a node to be found, and for each of its answers.
-        work: Function that gets the operator and a node's name, and returns an exit status.
-        all_nodes: Whether "" stands for all policy nodes, if several run.
-
-    Raises:
-        InputError: The name is not valid, or several nodes run and none is named.
-        WorkError: No node is found.
-    """
+    """Call a function for one or several policy nodes, and return the highest exit status."""
     if not 0.0 < timeout_s <= 3600.0:
         raise InputError(f"--timeout-s {timeout_s:g}: must be more than 0, at most 3600")
     require_packages("ros", "rclpy")

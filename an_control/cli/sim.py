@@ -166,9 +166,6 @@ class SimCommand:
         """Return the paths of the simulation file, the wiring and the model to use.
 
         A path that is not given is that of the task's own file.
-
-        Raises:
-            InputError: A path is not given, and no task is given.
         """
         given = {name: getattr(self, name) for name in ("simulation", "wiring", "model")}
         if self.task is None:
@@ -188,20 +185,7 @@ class SimCommand:
     def _check_files_and_list_silent_sources(
         self, simulation: Path, wiring: Wiring, disturbance: DisturbanceSettings
     ) -> list[str]:
-        """Check that simulation and wiring fit, and return the sources that will have no messages.
-
-        Args:
-            simulation: Path of the simulation file.
-            wiring: The robot's wiring.
-            disturbance: The disturbance from the start, which the simulated robot must support.
-
-        Returns:
-            Names of the wiring's sources (topics) that the simulation does not publish.
-
-        Raises:
-            WiringError: Simulation and wiring do not fit each other.
-            InputError: The robot does not support a setting of the disturbance.
-        """
+        """Check that simulation and wiring fit; return the sources that will have no messages."""
         from an_control_sim.bridge.robot import SimulatedRobot
         from an_control_sim.bridge.simulation_file import load_simulation
         from an_control_sim.bridge.simulator_node import (
@@ -225,17 +209,7 @@ class SimCommand:
         disturbance: DisturbanceSettings,
         schedule: tuple[Change, ...],
     ) -> int:
-        """Run policy node and simulator until the episodes are done, and report the result.
-
-        Args:
-            files: The three files of the simulation.
-            name: Name of the robot, which becomes the ROS namespace.
-            disturbance: The disturbance from the start.
-            schedule: Changes of the disturbance during each episode.
-
-        Returns:
-            The exit status.
-        """
+        """Run policy node and simulator until the episodes are done, and report the result."""
         from an_control_sim.bridge.episodes import RunSummary
         from an_control_sim.bridge.policy_link import BridgeError, wait_until_no_other_simulator
         from an_control_sim.bridge.rehearsal import derive_wiring_for_disturbed_simulation
@@ -292,14 +266,7 @@ class SimCommand:
         disturbance: DisturbanceSettings,
         schedule: tuple[Change, ...],
     ) -> SimulatorSettings:
-        """Return the settings of the simulator that the options describe.
-
-        Args:
-            files: The three files of the simulation.
-            wiring: The robot's wiring.
-            disturbance: The disturbance from the start.
-            schedule: Changes of the disturbance during each episode.
-        """
+        """Return the settings of the simulator that the options describe."""
         from an_control_sim.bridge.policy_link import COMMAND_S, PAIR_START_S
         from an_control_sim.bridge.recorder import RATE_HZ
         from an_control_sim.bridge.simulator_node import SimulatorSettings
@@ -321,17 +288,7 @@ class SimCommand:
     def _report_result_and_get_exit_status(
         self, name: str, model: Path, summary: RunSummary, failure: str
     ) -> int:
-        """Print the results of the finished episodes and any failure; write the results as JSON.
-
-        Args:
-            name: Name of the robot.
-            model: Path of the model file.
-            summary: Results of the finished episodes.
-            failure: Why the run failed, as text; "" if it did not.
-
-        Returns:
-            The exit status.
-        """
+        """Print the results of the finished episodes and any failure; write the results as JSON."""
         summary = replace(summary, walk_m=WALK_M.get(self.task or ""))
         print("\n".join(summary.format_lines()))
         if summary.episodes:
@@ -348,11 +305,6 @@ class SimCommand:
 
         On entry the context gives a list, to which the exit status of the node is added if the node
         ends too early.
-
-        Args:
-            name: Name of the robot, which becomes the ROS namespace.
-            wiring: Path of the wiring that the node reads.
-            model: Path of the model file.
         """
         from an_control_sim.bridge.policy_link import SOURCES_S
 
@@ -373,13 +325,7 @@ class SimCommand:
         return _run_policy_node(name, values)
 
     def _make_result_for_json(self, name: str, model: Path, summary: RunSummary) -> dict[str, Any]:
-        """Return the values that ``--json`` writes about the run, by name.
-
-        Args:
-            name: Name of the robot.
-            model: Path of the model file.
-            summary: Results of the finished episodes.
-        """
+        """Return the values that ``--json`` writes about the run, by name."""
         enough = SUCCESS.get(self.task or "")
         success = None if enough is None else float((summary.returns > enough).mean())
         return {
@@ -394,11 +340,7 @@ class SimCommand:
 
 
 def _find_shipped_model(task: str) -> Path:
-    """Return the path of the model that is shipped for a task.
-
-    Raises:
-        InputError: No model is shipped for the task.
-    """
+    """Return the path of the model that is shipped for a task."""
     try:
         return find_share_path(f"models/{task}.safetensors")
     except FileNotFoundError as error:
@@ -408,27 +350,14 @@ def _find_shipped_model(task: str) -> Path:
 def _check_scrambler_supports_disturbance(
     wiring: Path, disturbance: DisturbanceSettings, schedule: tuple[Change, ...]
 ) -> None:
-    """Check that the scrambler can apply a disturbance to the messages of a robot.
-
-    Args:
-        wiring: Path of the robot's wiring.
-        disturbance: The disturbance from the start.
-        schedule: Changes of the disturbance during each episode.
-
-    Raises:
-        ValueError: It cannot apply a setting; the text names the setting.
-    """
+    """Check that the scrambler can apply a disturbance to the messages of a robot."""
     from an_control_sim.scrambler.messages import make_scrambled_message
 
     make_scrambled_message(load_wiring(wiring)).check_settings(disturbance, schedule)
 
 
 def _refuse_options_without_effect(disturbance: DisturbanceSettings) -> None:
-    """Check that no disturbance option is given that has no effect without another option.
-
-    Raises:
-        InputError: The other option is not given; the text names both.
-    """
+    """Check that no disturbance option is given that has no effect without another option."""
     for one in disturbance.non_default_settings:
         if one.modifies and TABLE[one.modifies] not in disturbance.non_default_settings:
             given = f"{format_flag(one.name)} {getattr(disturbance, one.name)}"
@@ -441,12 +370,6 @@ def _make_video_recorder(node: Any, path: Path, simulation: Simulation, wiring: 
     It shows the simulator's picture. For a robot with a camera it shows, side by side, the camera's
     images and what the policy attends to in them. The video plays at the rate at which pictures are
     published per simulated second, so that the robot moves at its true speed.
-
-    Args:
-        node: ROS node that subscribes to the pictures.
-        path: The .mp4 or .png file to write.
-        simulation: The simulation, which names the topic of its picture.
-        wiring: The robot's wiring.
     """
     from an_control_sim.bridge.recorder import RATE_HZ, Recorder
     from an_control_sim.bridge.step_outputs import compute_steps_per_picture
@@ -463,15 +386,7 @@ def _make_video_recorder(node: Any, path: Path, simulation: Simulation, wiring: 
 
 @contextmanager
 def _run_live_page(namespace: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the live page in another process until the block of this context ends.
-
-    Args:
-        namespace: ROS namespace of the robot.
-        port: Port of the page; 0 for any that is free.
-
-    Yields:
-        The process.
-    """
+    """Run the live page in another process until the block of this context ends."""
     process = subprocess.Popen(make_page_command(namespace, port), start_new_session=True)
     try:
         yield process
@@ -484,14 +399,8 @@ def _run_policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[E
     """Run the policy node in another process until the block of this context ends.
 
     If the node ends earlier, this process gets a SIGTERM. The node ends too if this process is
-    killed, provided that util-linux is installed.
-
-    Args:
-        namespace: ROS namespace of the robot.
-        values: Parameters of the node, by name.
-
-    Yields:
-        A list, to which the exit status of the node is added if it ends too early.
+    killed, provided that util-linux is installed. The yielded list gets the exit status of the node
+    if it ends too early.
     """
     command = [sys.executable, "-m", "an_control.ros.node", "--ros-args", "-r"]
     command += [f"__ns:=/{namespace}", "--log-level", "warn", *format_parameter_arguments(values)]

@@ -103,11 +103,7 @@ class RunAtTerminal:
         return not self._asked
 
     def _install_signal_handlers(self, unit: str) -> None:
-        """Install handlers of SIGINT and SIGTERM that stop the run.
-
-        Args:
-            unit: Name of one step of the run, such as "round", for the message to the user.
-        """
+        """Install handlers of SIGINT and SIGTERM that stop the run."""
         self._unit = unit
         for number in (signal.SIGINT, signal.SIGTERM):
             self._handlers.setdefault(number, signal.signal(number, self._handle_signal))
@@ -247,12 +243,7 @@ class ProgressLine:
         )
 
     def _print_line(self, text: str, end_line: bool) -> None:
-        """Print the progress line over the previous one.
-
-        Args:
-            text: Content of the line, which is cut to the width of the terminal.
-            end_line: Whether to end the line, so that the next one is printed below it.
-        """
+        """Print the progress line over the previous one."""
         if not is_output_terminal():
             print(text.rstrip(), flush=True)
             return
@@ -334,11 +325,6 @@ class PartBars:
         """Set the length and the text of the bar of a part.
 
         If the output is not a terminal, print a line instead, unless one was printed too recently.
-
-        Args:
-            part: Name of the part.
-            share: Finished share (0..1) of the part.
-            text: Text to the right of the bar.
         """
         self._bars.update(self._tasks[part], completed=share, about=text)
         now = time.monotonic()

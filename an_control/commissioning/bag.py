@@ -135,11 +135,7 @@ class _BagMessages:
         return self._classes[type_]
 
     def deserialize(self, entry: BagEntry) -> Any:
-        """Convert an entry of the bag to a ROS message.
-
-        Raises:
-            BagError: The entry is not a message of its type.
-        """
+        """Convert an entry of the bag to a ROS message."""
         try:
             return self._deserialize(entry.data, self.find_message_class(entry.type))
         except Exception as error:
@@ -236,11 +232,6 @@ def _append_message_times(source: BagSource, log_ns: int, stamp_ns: int | None) 
     """Append the recording time, stamp and delay of a message to the lists of its source.
 
     If the stamp jumps relative to the previous message, `source.jumps` is increased.
-
-    Args:
-        source: The source, which is changed.
-        log_ns: The time at which the message was recorded.
-        stamp_ns: The stamp in the message, or None if it has none.
     """
     if len(source.times_s) >= KEPT:
         return

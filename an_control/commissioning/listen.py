@@ -205,12 +205,7 @@ class LiveRecorder(DrivenRecorder):
         self._inputs.close()
 
     def _record_command(self, topic_index: int, message: Any) -> None:
-        """Add a command message that has just arrived; see `DrivenRecorder.add_command_message`.
-
-        Args:
-            topic_index: Index of the message's command topic in the wiring.
-            message: The ROS message.
-        """
+        """Add a command message that has just arrived; see `DrivenRecorder.add_command_message`."""
         self.add_command_message(topic_index, message, time.monotonic_ns())
 
 
@@ -288,8 +283,7 @@ def listen_to_sources(
 def _convert_history_to_series(history: list[tuple[float, dict[str, float]]]) -> Series:
     """Convert a list of readings to a `Series`, with NaN where a channel has no reading.
 
-    Args:
-        history: Pairs of a time in seconds, and the unscaled readings at that time by channel id.
+    The list has pairs of a time in seconds, and the unscaled readings at that time by channel id.
     """
     ids = tuple(dict.fromkeys(id_ for _, row in history for id_ in row))
     raw = np.array([[row.get(id_, np.nan) for id_ in ids] for _, row in history])
@@ -309,14 +303,7 @@ def wait_for_publishers(
 def _append_message_times(
     node: Node, sources: dict[str, HeardSource], source_name: str, stamp_ns: int | None
 ) -> None:
-    """Append the arrival time, stamp and delay of a new message to the lists of its source.
-
-    Args:
-        node: The node whose clock measures the delay.
-        sources: The sources by name; that of the message is changed.
-        source_name: The name of the source from which the message arrived.
-        stamp_ns: The message's stamp, or None if it has none.
-    """
+    """Append the arrival time, stamp and delay of a new message to the lists of its source."""
     one = sources[source_name]
     if len(one.times_s) < KEPT:
         one.times_s.append(time.monotonic())
@@ -362,12 +349,7 @@ def update_reading_ranges(
 
 
 def _store_publishers_of_source(node: Node, source: HeardSource) -> None:
-    """Store in a source who publishes its topic: the nodes, their quality of service and types.
-
-    Args:
-        node: The node whose view of the ROS graph is used.
-        source: The source, which is changed.
-    """
+    """Store in a source who publishes its topic: the nodes, their quality of service and types."""
     source.topic = node.resolve_topic_name(source.config.topic)
     infos = node.get_publishers_info_by_topic(source.config.topic)
     right = select_endpoints_by_type(infos, source.config.type)
@@ -392,15 +374,7 @@ def _describe_quality_of_service(qos: QoSProfile) -> str:
 def _describe_command_topic_and_problems(
     node: Node, message: MessageFields
 ) -> tuple[str, list[str]]:
-    """Describe which nodes publish on a command topic, which receive from it, and what is wrong.
-
-    Args:
-        node: The node whose view of the ROS graph is used.
-        message: The topic and the message type of the commands.
-
-    Returns:
-        A text that names these nodes, and a list of problems, one sentence each.
-    """
+    """Describe which nodes publish on a command topic, which receive from it, and what is wrong."""
     topic, type_ = message.topic, message.type
     name = node.resolve_topic_name(topic)
     infos = node.get_subscriptions_info_by_topic(topic)

@@ -191,13 +191,7 @@ def survey_topics(namespace: str, seconds: float) -> Survey:
 
 
 def _subscribe_to_new_topics(node: Node, prefix: str, topics: dict[str, SurveyedTopic]) -> None:
-    """Subscribe to the sensor topics that have appeared since the previous call.
-
-    Args:
-        node: The node.
-        prefix: The robot's namespace with slashes around it, with which the topics' names begin.
-        topics: The known topics by name, to which the new ones are added.
-    """
+    """Subscribe to the sensor topics that have appeared since the previous call."""
     for name, types in node.get_topic_names_and_types():
         if (
             name in topics
@@ -215,13 +209,7 @@ def _subscribe_to_new_topics(node: Node, prefix: str, topics: dict[str, Surveyed
 
 
 def _subscribe_to_topic(node: Node, topic: SurveyedTopic, message_class: Any) -> None:
-    """Subscribe to a topic, so that each message updates the topic's statistics.
-
-    Args:
-        node: The node.
-        topic: The topic, which is updated with each message.
-        message_class: The class of the topic's messages.
-    """
+    """Subscribe to a topic, so that each message updates the topic's statistics."""
     stamp_of = make_stamp_reader(message_class)
 
     def update_statistics_of_topic(message: Any) -> None:
@@ -274,12 +262,7 @@ def may_be_sensor_topic(name: str, prefix: str) -> bool:
 
 
 def _is_command_topic(node: Node, name: str) -> bool:
-    """Return whether a topic carries commands, or a policy node's reports about itself.
-
-    Args:
-        node: The node whose view of the ROS graph is used.
-        name: The full name of the topic.
-    """
+    """Return whether a topic carries commands, or a policy node's reports about itself."""
     head, _, last = name.rpartition("/")
     if COMMANDS.search(last) and node.count_subscribers(name):
         return True
@@ -290,13 +273,7 @@ def _is_command_topic(node: Node, name: str) -> bool:
 def _iterate_subscribed_topics(
     node: Node, prefix: str, topics: dict[str, SurveyedTopic]
 ) -> Iterator[SubscribedTopic]:
-    """Yield the topics to which nodes subscribe, apart from the sensor topics.
-
-    Args:
-        node: The node whose view of the ROS graph is used.
-        prefix: The robot's namespace with slashes around it, with which the topics' names begin.
-        topics: The sensor topics by name.
-    """
+    """Yield the topics to which nodes subscribe, apart from the sensor topics."""
     for name, types in sorted(node.get_topic_names_and_types()):
         if name in topics or not may_be_sensor_topic(name, prefix):
             continue
@@ -355,11 +332,6 @@ def _iterate_element_ranges(
 
     Both values are the element itself. A long array without names is yielded as one path with a
     wildcard, such as ranges[*], with the lowest and the highest value of all its elements.
-
-    Args:
-        path: The path of the array in the message.
-        values: The elements of the array (n,).
-        names: The names of the elements, if the message lists them.
     """
     finite = np.isfinite(values)
     if len(names) == len(values):

@@ -198,12 +198,7 @@ class NodeRecorder:
         return Writer(make_folder, lambda reason: self._log(f"recording has ended: {reason}"))
 
     def _record_session(self, node: str, settings: Mapping[str, Any]) -> None:
-        """Record the session's settings, the model and the wiring, at the start of a recording.
-
-        Args:
-            node: Full name of the node.
-            settings: Parameters of the node, by name.
-        """
+        """Record the session's settings, the model and the wiring, at the start of a recording."""
         controller = self._controller
         model = self.read_model_file(controller.acting.model_path)
         self._record_model_file(model, None)
@@ -404,12 +399,7 @@ class NodeRecorder:
         return self._now_ns() or None
 
     def _record_model_file(self, model: ModelFile | None, now_ns: int | None) -> None:
-        """Add a model file to the recording as an attached file, if its content is in memory.
-
-        Args:
-            model: The model file; with None nothing is added.
-            now_ns: Time in ns, of the node's clock; None is the present time.
-        """
+        """Add a model file to the recording as an attached file, if its content is in memory."""
         if model is not None and model.content is not None:
             time_ns = now_ns or self._read_time_ns()
             self._notes.append((MODEL, f"model:{model.sha256}", model.content, time_ns))
@@ -533,10 +523,6 @@ def _find_unused_folder_path(parent: Path, node_name: str) -> Path:
     """Return a path for a new folder, named after a node and the time of day.
 
     The folder does not exist yet, and is not created here.
-
-    Args:
-        parent: Folder in which the new folder is to lie.
-        node_name: Full name of the node.
     """
     word = node_name.strip("/").replace("/", "_")
     stem = f"{word}_{time.strftime('%Y%m%d_%H%M%S')}"

@@ -136,8 +136,7 @@ class SessionReplay:
     def _replay_entry(self, entry: BagEntry) -> ReplayedCommand | None:
         """Replay one message or attached file of the recording.
 
-        Returns:
-            The recorded and the computed command if the entry is a command of this node, else None.
+        Return both commands if the entry is a command of this node, else None.
         """
         if entry.type == ATTACHMENT:
             self._files.save_model_file(entry)
@@ -194,10 +193,6 @@ class SessionReplay:
         """Count a recorded change of state and apply it to the controller.
 
         At the start of a file, earlier changes are repeated. Such a change is not applied again.
-
-        Args:
-            event: Values of the change by name, with its kind as "event".
-            repeated: Whether the message only repeats an earlier change.
         """
         kind = event["event"]
         if repeated and self._session is not None and not self._session.head_only:
@@ -213,13 +208,8 @@ class SessionReplay:
     def _start_session(self, event: dict[str, Any], *, repeated: bool) -> ReplayedSession:
         """Return a new session (one run of the node).
 
-        Args:
-            event: Values of the event "session".
-            repeated: Whether the event was read from the head of a later file, because the earlier
-                files are missing.
-
-        Raises:
-            BagError: The recording has another format.
+        If `repeated`, the event was read from the head of a later file, because the earlier files
+        are missing.
         """
         if event.get("format") != FORMAT:
             raise BagError(

@@ -332,11 +332,7 @@ class ReplayedSession:
                 self.controller.gate.restart_from_safe_command()
 
     def _apply_wiring_event(self, event: dict[str, Any]) -> None:
-        """Load the recorded wiring file. Make the controller if the session has none yet.
-
-        Args:
-            event: Values of the event "wiring", with the content of the file as "text".
-        """
+        """Load the recorded wiring file. Make the controller if the session has none yet."""
         path = self._files.folder / "wiring.yaml"
         path.write_text(event["text"], encoding="utf-8")
         self._wiring = load_wiring(path)
@@ -344,11 +340,7 @@ class ReplayedSession:
             self._make_controller(self._files.other_wiring or path)
 
     def _make_controller(self, wiring: Path) -> None:
-        """Make the controller with the recorded settings.
-
-        Args:
-            wiring: Path of the wiring file.
-        """
+        """Make the controller with the recorded settings."""
         settings, engine = self._event["settings"], self._event["engine"]
         if engine not in ("numpy", "numba"):
             engine = None
@@ -374,11 +366,7 @@ class ReplayedSession:
         self._summary.actuators = tuple(self.controller.wiring.command.names)
 
     def _apply_rewiring(self, values: dict[str, Any]) -> None:
-        """Change topics, sources or fields of the controller's wiring, as in the recorded node.
-
-        Args:
-            values: New values by key, such as "sources.imu.topic".
-        """
+        """Change topics, sources or fields of the controller's wiring, as in the recorded node."""
         assert self.controller is not None and self._wiring is not None
         self._wiring = self._wiring.with_changes(values)
         if self._files.other_wiring is None:
@@ -387,11 +375,7 @@ class ReplayedSession:
             self._summary.add_note("rewires are not replayed, as --wiring is given")
 
     def _apply_correction(self, values: dict[str, Any]) -> None:
-        """Apply the scales and offsets of channels that the node has corrected.
-
-        Args:
-            values: The new scale and offset, by the id of the channel's entry in the wiring.
-        """
+        """Apply the scales and offsets of channels that the node has corrected."""
         assert self.controller is not None and self._wiring is not None
         self._wiring = self._wiring.with_conversions(
             {id_: (float(scale), float(offset)) for id_, (scale, offset) in values.items()}
@@ -420,9 +404,6 @@ class ReplayedSession:
         """Repeat a tick that failed in the node.
 
         A remark in the summary says whether the tick fails in the replay as well.
-
-        Args:
-            event: Values of the event "failed".
         """
         if self.controller is None:
             return
@@ -471,15 +452,7 @@ class ReplayedSession:
 
         If the session is replayed with another wiring, the source of the same name gets the
         message. If the other wiring has no such source, all its sources that read the same topic
-        get it.
-
-        Args:
-            source_number: Index of the source in the recorded wiring plus one.
-            received: The message.
-
-        Raises:
-            BagError: The recorded wiring has no source with this number, or a source in the other
-                wiring has another message type.
+        get it. The number is the index of the source in the recorded wiring plus one.
         """
         assert self.controller is not None and self._wiring is not None
         sources = self._wiring.sources
@@ -603,15 +576,10 @@ class ReplayedSession:
         return command
 
     def _recompute_command(self, kind: CommandKind, decided_ns: int | None) -> np.ndarray | None:
-        """Let the controller compute a recorded command (A,) again, and return it.
+        """Let the controller compute a recorded command (A,) again; None if another node sent it.
 
-        Args:
-            kind: Why the recorded command was sent.
-            decided_ns: Time in ns, of the node's clock, at which the node computed the recorded
-                command; None in lockstep, and if the command is not the policy's.
-
-        Returns:
-            The computed command; None if another node sent the recorded one.
+        `decided_ns` is when the node computed it, by its own clock; None in lockstep, and if the
+        command is not the policy's.
         """
         controller = self.controller
         assert controller is not None
@@ -648,10 +616,6 @@ class ReplayedSession:
         """Return a recorded command (A,) in the order of the wiring that is used for the replay.
 
         An actuator that was not recorded gets NaN.
-
-        Args:
-            names: Names of the n recorded actuators.
-            values: The recorded command (n,) in the order of `names`.
         """
         own = self._summary.actuators
         if names == own:

@@ -123,11 +123,7 @@ class BagFolder:
         return (0 < limits.split_bytes <= file.bytes) or (0.0 < limits.split_s <= seconds)
 
     def _begin_file(self, now_ns: int) -> None:
-        """Complete the present file, and start a new one with the content from `make_head`.
-
-        Args:
-            now_ns: Time of day in ns, which becomes the start of the new file.
-        """
+        """Complete the present file, and start a new one with the content from `make_head`."""
         if self._files:
             self._end_file()
             self._delete_oldest_files()
@@ -166,13 +162,7 @@ class BagFolder:
         file.counts[key] += 1
 
     def _write_attachment(self, name: str, content: bytes, now_ns: int) -> None:
-        """Write an attached file into the present file.
-
-        Args:
-            name: Name of the attached file.
-            content: Its content.
-            now_ns: Time of day in ns, which becomes the time of the attached file.
-        """
+        """Write an attached file into the present file."""
         self._mcap.add_attachment(now_ns, now_ns, name, "application/octet-stream", content)
 
     def _register_topic_and_get_number(self, topic: str, type_: str) -> int:
@@ -244,12 +234,7 @@ class BagFolder:
 
 
 def _make_time_span_entries(begin_ns: int, end_ns: int) -> dict[str, Any]:
-    """Return the entries "duration" and "starting_time" of metadata.yaml for a time span.
-
-    Args:
-        begin_ns: Time of day of the first message, in ns.
-        end_ns: Time of day of the last message, in ns.
-    """
+    """Return the entries "duration" and "starting_time" of metadata.yaml for a time span."""
     return {
         "duration": {"nanoseconds": end_ns - begin_ns},
         "starting_time": {"nanoseconds_since_epoch": begin_ns},

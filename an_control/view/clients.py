@@ -236,13 +236,7 @@ class ServiceCalls:
     async def _call_service(self, type_: Any, service: str, request: Any) -> Any:
         """Call a service and return its response.
 
-        Args:
-            type_: The type of the service.
-            service: The full name of the service.
-            request: The request.
-
-        Raises:
-            UnansweredCallError: The node did not answer in time.
+        Raise UnansweredCallError if the node does not answer in time.
         """
         client = self._clients.get(service)
         if client is None:

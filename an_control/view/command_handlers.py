@@ -96,11 +96,6 @@ class CommandHandlers:
 
         The caller must hold the lock that lets one command of the page run at a time. If a node did
         not answer, nothing is stored.
-
-        Args:
-            graph: The robot's nodes.
-            node_is_new: Whether the policy node was just found. In this case its present wiring
-                counts as that of its wiring file.
         """
         policy = graph.policy
         try:
@@ -148,11 +143,7 @@ class CommandHandlers:
     async def _set_estop(
         self, command: schema.EStopCommand | schema.ResetEStopCommand
     ) -> ReplyText:
-        """Latch or clear the e-stop; return a description of what was done.
-
-        Raises:
-            RefusedChangeError: There is no policy node, or it refuses.
-        """
+        """Latch or clear the e-stop; return a description of what was done."""
         if not self.policy:
             raise RefusedChangeError(NO_ROBOT)
         latch = isinstance(command, schema.EStopCommand)
@@ -165,9 +156,6 @@ class CommandHandlers:
         """Carry out a command other than an e-stop; return a description of what was done.
 
         The caller must hold the lock that lets one such command run at a time.
-
-        Raises:
-            RefusedChangeError: The command is not possible at present.
         """
         if not self.found.policy:
             raise RefusedChangeError(UNKNOWN.format(self.policy) if self.policy else NO_ROBOT)
@@ -220,13 +208,7 @@ class CommandHandlers:
     async def _set_disturbance(self, name: str, value: float) -> ReplyText:
         """Set a disturbance of the scrambler; return a description of what was done.
 
-        Args:
-            name: The parameter of the scrambler: "jitter", "missing" or "shuffle".
-            value: The new value of the parameter. For "shuffle" it is the number of steps between
-                two permutations; 0: no permutations.
-
-        Raises:
-            RefusedChangeError: There is no scrambler, or it refuses.
+        For "shuffle" the value is the number of steps between two permutations; 0: none.
         """
         if not self.found.scrambler:
             raise RefusedChangeError(NO_SCRAMBLER)
@@ -244,14 +226,6 @@ class CommandHandlers:
         If one of the two nodes refuses, neither is changed. If the simulator waits for the policy
         at every step (lockstep), it is paused during the change. In real time the change starts
         just after a tick.
-
-        Args:
-            change: The change.
-            is_undo: Whether this change undoes the last recorded change, which can then no longer
-                be undone.
-
-        Raises:
-            RefusedChangeError: A node refuses.
         """
         back = self.panel.invert_change(change)
         both = bool(change.order and change.parameters)
@@ -273,9 +247,6 @@ class CommandHandlers:
 
         Without this wait a report from before the change, if it arrives late, would replace the
         changed order in the panel, and the next change would be planned from a wrong wiring.
-
-        Args:
-            order: The new signal of each input slot that has changed.
         """
         reported, until_s = None, time.monotonic() + REPORT_S
         while order and time.monotonic() < until_s:
@@ -298,10 +269,6 @@ class CommandHandlers:
         """Change the wiring in the scrambler and in the policy node at the same time.
 
         If one of the two refuses, the change of the other is reverted, and the refusal is raised.
-
-        Args:
-            change: The change.
-            reverting_change: The change that reverts `change`.
         """
         order, rewire = await asyncio.gather(
             self._set_signal_order(change.order),
@@ -320,14 +287,7 @@ class CommandHandlers:
         return await self._calls.call_set_bool(f"{self.found.simulator}/pause", paused)
 
     async def _set_signal_order(self, order: Mapping[str, str]) -> None:
-        """Set which signal each of the scrambler's input slots carries.
-
-        Args:
-            order: The new signal of each slot that changes.
-
-        Raises:
-            RefusedChangeError: The scrambler refuses.
-        """
+        """Set which signal each of the scrambler's input slots carries."""
         if not order:
             return
         entries = [f"{slot}={signal}" for slot, signal in order.items()]
@@ -335,11 +295,7 @@ class CommandHandlers:
             raise RefusedChangeError(refusal)
 
     async def _rewire_policy_node(self, parameters: Mapping[str, str]) -> None:
-        """Set parameters of the policy node that rewire its channels.
-
-        Raises:
-            RefusedChangeError: The node refuses.
-        """
+        """Set parameters of the policy node that rewire its channels."""
         if not parameters:
             return
         if refusal := await self._calls.set_parameters(self.found.policy, parameters):

@@ -274,10 +274,6 @@ def _compute_mean_reward_per_step(
 
     It is unknown if the episode's numbers are unknown at a tick, if the ticks belong to different
     episodes, or if there is no step between them.
-
-    Args:
-        previous: The episode's numbers at the earlier tick, by name, such as "return" or "step".
-        newest: The episode's numbers at the later tick, by name.
     """
     if not previous or not newest or previous.get("episode") != newest.get("episode"):
         return None
@@ -286,12 +282,7 @@ def _compute_mean_reward_per_step(
 
 
 def _read_diagnostics_number(part: schema.DiagnosticsPart | None, key: str) -> float | None:
-    """Return a value of a diagnostic status as a number; None if it is not there or not a number.
-
-    Args:
-        part: The status of one part of the policy node; None if it is unknown.
-        key: The key of the value.
-    """
+    """Return a value of a diagnostic status as a number; None if it is absent or no number."""
     try:
         return None if part is None else float(part.values.get(key, ""))
     except ValueError:

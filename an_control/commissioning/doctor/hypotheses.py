@@ -355,11 +355,7 @@ def _iterate_permutations_with_descriptions(
 ) -> Iterator[tuple[dict[str, str], str]]:
     """Yield probable permutations of a robot's parts: rotations, exchanges of two, and reversal.
 
-    Args:
-        parts: Numbers or names of the parts, such as those of legs.
-
-    Yields:
-        A mapping from each part to the part whose place it takes, and a description.
+    Each is a mapping from each part to the part whose place it takes, with a description.
     """
     count = len(parts)
     for turn in range(1, count):

@@ -167,13 +167,6 @@ class CommandReader:
         """Check that the simulation YAML has as many actuators as the action space needs.
 
         The conversion of commands to actions of this space is stored for `make_action`.
-
-        Args:
-            actuator_count: The number of actuators in the YAML file.
-            simulation: The content of the file; errors name its path.
-
-        Raises:
-            WiringError: The number differs, or the space is not supported.
         """
         try:
             self._actions = make_action_conversion(self._space)

@@ -137,16 +137,7 @@ def _run_episode(
     progress: ProgressCallback | None,
     disturber: Disturber,
 ) -> EpisodeResult:
-    """Run one episode and return its result.
-
-    Args:
-        bridge: The server of the robot.
-        episode: The index of the episode.
-        episodes: The number of episodes of the run, for progress reports.
-        seed: The seed of the run, from which that of the episode is derived.
-        progress: Called during and after the episode; None for no reports.
-        disturber: Draws how the robot is changed and when it is stopped in each episode.
-    """
+    """Run one episode and return its result."""
     disturber.start_episode(episode)
     stop = disturber.draw_robot_stop(bridge.robot.simulation.step_s)
     bridge.robot.vary_robot(disturber.settings)

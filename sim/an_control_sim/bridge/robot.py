@@ -66,11 +66,7 @@ class SimulatedRobot:
         self._make_environment(camera)
 
     def _make_environment(self, camera: bool) -> None:
-        """Make the environment, and set the functions that read its observations and sensors.
-
-        Args:
-            camera: Whether the environment must be able to render pictures.
-        """
+        """Make the environment, and set the functions that read its observations and sensors."""
         self._environment = _make_environment(self.simulation, camera)
         inner, space = self._environment.unwrapped, self._environment.observation_space
         self._read: Callable[[Any], Any] = np.asarray
@@ -140,15 +136,7 @@ class SimulatedRobot:
 
 
 def _make_environment(simulation: Simulation, camera: bool) -> gymnasium.Env[Any, Any]:
-    """Make the environment that a simulation YAML names.
-
-    Args:
-        simulation: The content of the YAML file.
-        camera: Whether the environment must be able to render pictures.
-
-    Raises:
-        WiringError: The environment cannot be made.
-    """
+    """Make the environment that a simulation YAML names."""
     options = dict(simulation.options)
     if camera:
         options["render_mode"] = "rgb_array"

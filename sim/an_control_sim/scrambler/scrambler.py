@@ -313,11 +313,7 @@ class Scrambler:
     def _check_signals_can_be_moved(self, changes: Mapping[str, str]) -> None:
         """Check that signals may be moved to other channels as a client asks.
 
-        Args:
-            changes: The new signal of each channel: a channel id, `noise`, or "" for none.
-
-        Raises:
-            ValueError: A channel or signal is not known or not allowed now.
+        Each channel of `changes` gets another channel's signal, `noise`, or none ("").
         """
         self._routing.check_changes(changes)
         if not self._output.accepts_noise and NOISE in changes.values():
@@ -415,11 +411,7 @@ class Scrambler:
         return readings._replace(values=values, ids=ids)
 
     def _check_settings(self, settings: DisturbanceSettings) -> None:
-        """Check that a disturbance can be applied to the robot's readings.
-
-        Raises:
-            ValueError: It cannot be applied.
-        """
+        """Check that a disturbance can be applied to the robot's readings."""
         self._output.check_settings(settings)
         if self._accept is not None:
             self._accept(settings)
@@ -428,9 +420,6 @@ class Scrambler:
         """Make the disturbance include channels that have appeared since the previous tick.
 
         If there are any, the permutations of the episode start again.
-
-        Args:
-            present_ids: The ids of all channels that are present.
         """
         new = [id_ for id_ in present_ids if id_ not in self._disturber.ids]
         if new:
@@ -450,13 +439,7 @@ class Scrambler:
 def _check_settings_need_no_simulator(settings: DisturbanceSettings, *, lockstep: bool) -> None:
     """Check that the scrambler alone can apply all settings, without help of the simulator.
 
-    Args:
-        settings: The disturbance: what is done on purpose to readings and robot.
-        lockstep: Whether the scrambler runs in lockstep with a simulator, where it cannot drop
-            messages either.
-
-    Raises:
-        ValueError: A setting needs the simulator.
+    In lockstep with a simulator it cannot drop messages either.
     """
     for one in settings.non_default_settings:
         if one.target != "readings" or (lockstep and one.name == "lose"):
@@ -534,10 +517,6 @@ class ScramblerNode(QuietNode):
 
         If a source repeats a message of a step that is already published, the result is published
         again.
-
-        Args:
-            source: The name of the source from which a message has arrived.
-            stamp_ns: The stamp of the message, which identifies the step; None if it has none.
         """
         ready_ns = self._lockstep.record_message_and_find_ready_stamp_ns(
             source, stamp_ns, time.monotonic_ns()
@@ -554,11 +533,7 @@ class ScramblerNode(QuietNode):
             self._send_readings_of_step(overdue_ns)
 
     def _send_readings_of_step(self, stamp_ns: int) -> None:
-        """Disturb and publish the readings of a step in lockstep.
-
-        Args:
-            stamp_ns: The stamp of the step.
-        """
+        """Disturb and publish the readings of a step in lockstep."""
         self._lockstep.mark_stamp_as_acted_on()
         self._scrambler.disturb_messages_of_step(stamp_ns)
         self._scrambler.publish_disturbed_messages()
