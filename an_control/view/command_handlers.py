@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 
 from an_control.view import schema
@@ -87,41 +87,31 @@ class CommandHandlers:
                 counts as that of its wiring file.
         """
         async with self._turn:
-            return await self._try_read_parameters_holding_lock(graph, node_is_new=node_is_new)
-
-    async def _try_read_parameters_holding_lock(
-        self, graph: RobotGraph, *, node_is_new: bool
-    ) -> bool:
-        """Read and store the parameters of a robot's nodes; return whether all nodes answered.
-
-        The caller must hold the lock that lets one command of the page run at a time. If a node did
-        not answer, nothing is stored.
-        """
-        policy = graph.policy
-        try:
-            wiring = await self._calls.get_parameters_with_prefixes(policy, REWIRABLE)
-            shape = await self._calls.get_parameters(policy, ["mode", "model", "wiring"])
-            settings, robot = dict[str, object](), dict[str, object]()
-            if graph.scrambler:
-                settings = await self._calls.get_parameters(graph.scrambler, SETTINGS)
-                # A separate call: a node that lacks one of several parameters returns none.
-                robot = await self._calls.get_parameters(graph.scrambler, ["wiring"])
-        except UnansweredCallError:
-            return False
-        node_is_new = node_is_new or policy != self.found.policy
-        self.found = graph
-        self.lockstep = shape.get("mode") == "lockstep"
-        self.model = str(shape.get("model", "")).rpartition("/")[2]
-        # Behind a scrambler the policy reads a wiring that is derived from the robot's own.
-        self.wiring = str(robot.get("wiring", "") or shape.get("wiring", ""))
-        self.settings = {
-            name: _convert_setting_to_number(value) for name, value in settings.items()
-        }
-        texts = {key: str(value) for key, value in wiring.items()}
-        self.panel.set_policy_wiring(
-            texts, SCRAMBLED if graph.scrambler else "", node_is_new=node_is_new
-        )
-        return True
+            policy = graph.policy
+            try:
+                wiring = await self._calls.get_parameters_with_prefixes(policy, REWIRABLE)
+                shape = await self._calls.get_parameters(policy, ["mode", "model", "wiring"])
+                settings, robot = dict[str, object](), dict[str, object]()
+                if graph.scrambler:
+                    settings = await self._calls.get_parameters(graph.scrambler, SETTINGS)
+                    # A separate call: a node that lacks one of several parameters returns none.
+                    robot = await self._calls.get_parameters(graph.scrambler, ["wiring"])
+            except UnansweredCallError:
+                return False
+            node_is_new = node_is_new or policy != self.found.policy
+            self.found = graph
+            self.lockstep = shape.get("mode") == "lockstep"
+            self.model = str(shape.get("model", "")).rpartition("/")[2]
+            # Behind a scrambler the policy reads a wiring that is derived from the robot's own.
+            self.wiring = str(robot.get("wiring", "") or shape.get("wiring", ""))
+            self.settings = {
+                name: _convert_setting_to_number(value) for name, value in settings.items()
+            }
+            texts = {key: str(value) for key, value in wiring.items()}
+            self.panel.set_policy_wiring(
+                texts, SCRAMBLED if graph.scrambler else "", node_is_new=node_is_new
+            )
+            return True
 
     async def carry_out(self, command: schema.Command) -> schema.ReplyUpdate:
         """Carry out a command, and return the reply to the page.
@@ -148,8 +138,7 @@ class CommandHandlers:
             raise RefusedChangeError(NO_ROBOT)
         latch = isinstance(command, schema.EStopCommand)
         service = "estop" if latch else "reset_estop"
-        if refusal := await self._calls.call_trigger(f"{self.policy}/{service}"):
-            raise RefusedChangeError(refusal)
+        await _raise_if_refused(self._calls.call_trigger(f"{self.policy}/{service}"))
         return "e-stop" if latch else "e-stop cleared"
 
     async def _carry_out_non_estop_command(self, command: schema.Command) -> ReplyText:
@@ -165,13 +154,11 @@ class CommandHandlers:
             case schema.RestartCommand():
                 if not self.found.simulator:
                     raise RefusedChangeError(NO_SIMULATOR)
-                if refusal := await self._calls.call_trigger(f"{self.found.simulator}/reset"):
-                    raise RefusedChangeError(refusal)
+                await _raise_if_refused(self._calls.call_trigger(f"{self.found.simulator}/reset"))
                 return "episode restarted"
             case schema.CorrectCommand(on=on):
                 service = "apply_corrections" if on else "undo_corrections"
-                if refusal := await self._calls.call_trigger(f"{self.found.policy}/{service}"):
-                    raise RefusedChangeError(refusal)
+                await _raise_if_refused(self._calls.call_trigger(f"{self.found.policy}/{service}"))
                 return "wiring corrected" if on else "correction undone"
             case schema.SetCommand():
                 return await self._set_disturbance(command.name, command.value)
@@ -215,8 +202,7 @@ class CommandHandlers:
         given: object = value
         if name == "shuffle":
             given = str(round(value)) if value else "none"
-        if refusal := await self._calls.set_parameters(self.found.scrambler, {name: given}):
-            raise RefusedChangeError(refusal)
+        await _raise_if_refused(self._calls.set_parameters(self.found.scrambler, {name: given}))
         self.settings[name] = value
         return f"{name} {given if isinstance(given, str) else f'{value:g}'}"
 
@@ -231,8 +217,8 @@ class CommandHandlers:
         both = bool(change.order and change.parameters)
         pause = both and self.lockstep and bool(self.found.simulator)
         try:
-            if pause and (refusal := await self._set_simulator_paused(True)):
-                raise RefusedChangeError(refusal)
+            if pause:
+                await _raise_if_refused(self._set_simulator_paused(True))
             if both and not pause:
                 await self._listener.wait_for_message("channels", TICK_S)
             await self._rewire_both_nodes(change, back)
@@ -288,18 +274,20 @@ class CommandHandlers:
 
     async def _set_signal_order(self, order: Mapping[str, str]) -> None:
         """Set which signal each of the scrambler's input slots carries."""
-        if not order:
-            return
-        entries = [f"{slot}={signal}" for slot, signal in order.items()]
-        if refusal := await self._calls.set_parameters(self.found.scrambler, {"order": entries}):
-            raise RefusedChangeError(refusal)
+        if order:
+            values = {"order": [f"{slot}={signal}" for slot, signal in order.items()]}
+            await _raise_if_refused(self._calls.set_parameters(self.found.scrambler, values))
 
     async def _rewire_policy_node(self, parameters: Mapping[str, str]) -> None:
         """Set parameters of the policy node that rewire its channels."""
-        if not parameters:
-            return
-        if refusal := await self._calls.set_parameters(self.found.policy, parameters):
-            raise RefusedChangeError(refusal)
+        if parameters:
+            await _raise_if_refused(self._calls.set_parameters(self.found.policy, parameters))
+
+
+async def _raise_if_refused(call: Awaitable[RefusalReason]) -> None:
+    """Wait for a call of a node, and raise RefusedChangeError if the node refuses."""
+    if refusal := await call:
+        raise RefusedChangeError(refusal)
 
 
 def _convert_setting_to_number(value: object) -> float:
