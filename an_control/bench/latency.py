@@ -15,8 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from an_control.policy.random_model import make_random_model
 from an_control.ros.graph import QuietNode
 from an_control.ros.node import make_executor
 from an_control.ros.outputs import set_stamp
-from an_control.system.interrupts import make_command_end_with_parent
+from an_control.system.interrupts import run_child_process
 from an_control_sim.envs.tasks import ANT_SIZES
 
 CHANNELS = 28
@@ -70,9 +69,7 @@ def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
         wiring.write_text(yaml.safe_dump(_make_wiring_content(weights)), encoding="utf-8")
         echo = [sys.executable, "-m", __name__, "--ros-args", "-r", f"__ns:={namespace}"]
         node = make_policy_node_command_line(wiring, folder / "model.safetensors", namespace)
-        processes = [
-            stack.enter_context(_run_process_during_with_block(command)) for command in (echo, node)
-        ]
+        processes = [stack.enter_context(run_child_process(command)) for command in (echo, node)]
         rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
         stack.callback(rclpy.try_shutdown)
         prober = _Prober(namespace)
@@ -213,21 +210,6 @@ def _make_wiring_content(model: Model) -> dict[str, Any]:
             },
         },
     }
-
-
-@contextmanager
-def _run_process_during_with_block(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command line as a process, which is ended at the end of the `with` block."""
-    process = subprocess.Popen(make_command_end_with_parent(command), start_new_session=True)
-    try:
-        yield process
-    finally:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(5.0)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def main() -> int:

@@ -6,7 +6,6 @@ node or a stub, which receives all messages of a step and answers once.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ import rclpy
 from std_srvs.srv import Trigger
 
 from an_control.ros.graph import QuietNode
-from an_control.system.interrupts import make_command_end_with_parent
+from an_control.system.interrupts import run_child_process
 from an_control.system.share import find_share_path
 from an_control.wiring import CommandMessage
 from an_control.wiring.messages import import_message_class, make_stamp_reader
@@ -130,25 +129,13 @@ def measure_lockstep_speed(
     path = Path(simulation or find_share_path("config/ant_sim.yaml"))
     command = node_command_line or [sys.executable, "-m", "an_control.bench.lockstep", str(path)]
     # Jazzy's ROS graph keeps a node that was dropped without being destroyed.
-    with initialise_ros_and_create_node("simulator", "") as simulator:
-        node = subprocess.Popen(make_command_end_with_parent(command))
+    with initialise_ros_and_create_node("simulator", "") as simulator, run_child_process(command):
+        robot = SimulatedRobot(load_simulation(path))
+        bridge = Bridge(simulator, robot, start_timeout_s=start_timeout_s)
         try:
-            bridge = Bridge(
-                simulator,
-                SimulatedRobot(load_simulation(path)),
-                start_timeout_s=start_timeout_s,
-            )
-            try:
-                return _measure_step_times(bridge, steps)
-            finally:
-                bridge.close()
+            return _measure_step_times(bridge, steps)
         finally:
-            node.terminate()
-            try:
-                node.wait(5.0)
-            except subprocess.TimeoutExpired:
-                node.kill()
-                node.wait()
+            bridge.close()
 
 
 def _measure_step_times(bridge: Bridge, steps: int) -> dict[str, float]:

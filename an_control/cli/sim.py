@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -33,12 +32,11 @@ from an_control.disturbance import Change, DisturbanceSettings, load_schedule
 from an_control.disturbance.settings import TABLE
 from an_control.policy import Monitor
 from an_control.ros.parameter_table import make_parameter_values
-from an_control.system.interrupts import INTERRUPTED, exit_on_signal, make_command_end_with_parent
+from an_control.system.interrupts import INTERRUPTED, exit_on_signal, run_child_process
 from an_control.system.priority import raise_process_priority
 from an_control.system.share import find_share_path
 from an_control.view.process import PACKAGES as PAGE_PACKAGES
-from an_control.view.process import make_page_command as make_page_command
-from an_control.view.process import wait_for_page
+from an_control.view.process import make_page_command, wait_for_page
 from an_control.wiring import Wiring, load_wiring
 from an_control_sim.envs.tasks import SUCCESS, WALK_M
 
@@ -49,9 +47,6 @@ if TYPE_CHECKING:
     from an_control_sim.bridge.simulator_node import SimulatorSettings
 
 
-STOP_S = 5.0
-EarlyExitStatuses = list[int]
-"""A list, empty until a process ends too early: the exit status of that process is added to it."""
 SIMULATORS = {
     "ant": ("pybullet",),
     "cartpole": (),
@@ -237,9 +232,12 @@ class SimCommand:
             except BridgeError as error:
                 print(f"an-control sim: {error}", file=sys.stderr)
                 return 1
-            died = stack.enter_context(self._make_policy_node_context(name, seen, files.model))
+            parameters = self._make_node_parameters(seen, files.model)
+            died = stack.enter_context(_run_policy_node(name, parameters))
             if self.view:
-                page = stack.enter_context(_run_live_page(name, self.view_port))
+                page = stack.enter_context(
+                    run_child_process(make_page_command(name, self.view_port))
+                )
                 if self.realtime:
                     wait_for_page(page, node, f"/{name}/policy", stopped)
             report = stack.enter_context(show_progress_line(self.episodes))
@@ -298,17 +296,11 @@ class SimCommand:
             return 1
         return 0 if len(summary.episodes) == self.episodes else INTERRUPTED
 
-    def _make_policy_node_context(
-        self, name: str, wiring: Path, model: Path
-    ) -> AbstractContextManager[EarlyExitStatuses]:
-        """Return a context in which the policy node runs, with the parameters that the options set.
-
-        On entry the context gives a list, to which the exit status of the node is added if the node
-        ends too early.
-        """
+    def _make_node_parameters(self, wiring: Path, model: Path) -> Mapping[str, object]:
+        """Return the parameters of the policy node, by name, that the options set."""
         from an_control_sim.bridge.policy_link import SOURCES_S
 
-        values = make_parameter_values(
+        return make_parameter_values(
             wiring=wiring,
             model=model,
             mode="rate" if self.realtime else "lockstep",
@@ -322,7 +314,6 @@ class SimCommand:
             thread_priority=self.thread_priority,
             record=None if self.record is None else str(self.record.absolute()),
         )
-        return _run_policy_node(name, values)
 
     def _make_result_for_json(self, name: str, model: Path, summary: RunSummary) -> dict[str, Any]:
         """Return the values that ``--json`` writes about the run, by name."""
@@ -385,54 +376,32 @@ def _make_video_recorder(node: Any, path: Path, simulation: Simulation, wiring: 
 
 
 @contextmanager
-def _run_live_page(namespace: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the live page in another process until the block of this context ends."""
-    process = subprocess.Popen(make_page_command(namespace, port), start_new_session=True)
-    try:
-        yield process
-    finally:
-        _terminate_process(process)
-
-
-@contextmanager
-def _run_policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[EarlyExitStatuses]:
+def _run_policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[list[int]]:
     """Run the policy node in another process until the block of this context ends.
 
-    If the node ends earlier, this process gets a SIGTERM. The node ends too if this process is
-    killed, provided that util-linux is installed. The yielded list gets the exit status of the node
-    if it ends too early.
+    If the node ends earlier, this process gets a SIGTERM, and the yielded list, which is empty
+    until then, gets the exit status of the node. `values` are the node's parameters by name.
     """
     command = [sys.executable, "-m", "an_control.ros.node", "--ros-args", "-r"]
     command += [f"__ns:=/{namespace}", "--log-level", "warn", *format_parameter_arguments(values)]
-    process = subprocess.Popen(make_command_end_with_parent(command), start_new_session=True)
     died: list[int] = []
     done = threading.Event()
+    with run_child_process(command) as process:
 
-    def stop_when_node_ends() -> None:
-        """Wait until the node ends; if that is too early, send this process a SIGTERM."""
-        status = process.wait()
-        if not done.is_set():
-            died.append(status)
-            os.kill(os.getpid(), signal.SIGTERM)
+        def stop_when_node_ends() -> None:
+            """Wait until the node ends; if that is too early, send this process a SIGTERM."""
+            status = process.wait()
+            if not done.is_set():
+                died.append(status)
+                os.kill(os.getpid(), signal.SIGTERM)
 
-    watcher = threading.Thread(target=stop_when_node_ends, daemon=True)
-    watcher.start()
-    try:
-        yield died
-    finally:
-        done.set()
-        _terminate_process(process)
-        watcher.join()
-
-
-def _terminate_process(process: subprocess.Popen[bytes]) -> None:
-    """Terminate a process, and kill it if it has not ended after `STOP_S` seconds."""
-    process.terminate()
-    try:
-        process.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        watcher = threading.Thread(target=stop_when_node_ends, daemon=True)
+        watcher.start()
+        try:
+            yield died
+        finally:
+            done.set()
+    watcher.join()
 
 
 USUAL_STEPS = 1000
