@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from an_control.cli.common import InputError, WorkError
 from an_control.learning.runs.progress import RunProgress
@@ -51,16 +51,6 @@ def add_metric_meanings(help_text: str | None, *metric_names: str) -> str:
     )
 
 
-class Display(Protocol):
-    """Interface of an object that shows the progress of a run to the user."""
-
-    def show_progress(self, progress: RunProgress) -> None:
-        """Show a report of the run."""
-
-    def print_note(self, text: str) -> None:
-        """Print a sentence for the user."""
-
-
 class RunAtTerminal:
     """Context in which a run shows its progress and can be stopped by Ctrl-C or SIGTERM.
 
@@ -72,7 +62,7 @@ class RunAtTerminal:
         display: Shows the progress.
     """
 
-    def __init__(self, display: Display) -> None:
+    def __init__(self, display: ProgressLine | PartBars) -> None:
         self._display = display
         self._unit = ""
         self._asked = False

@@ -6,7 +6,6 @@ recorded, and readings come from the same channel table that the policy node use
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -208,11 +207,10 @@ def listen_to_bag_and_list_notes(
             others = [t for t, type_ in messages.types.items() if type_ == one.config.type]
             if others:
                 one.elsewhere = f"; of its type there: {', '.join(sorted(others)[:5])}"
-    counts = Counter(topic for topic in readers)
     commands = tuple(
         f"{message.topic}: commands are in the bag"
         for message in wiring.command.messages
-        if any(is_same_topic(message.topic, topic, namespace) for topic in counts)
+        if any(is_same_topic(message.topic, topic, namespace) for topic in readers)
     )
     listened = ListenResult(
         (now_ns - begin_ns) / 1e9,
