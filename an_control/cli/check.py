@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -166,7 +167,10 @@ class CheckCommand:
         ]
         findings.notes += describe_unread_sources_by_name(wiring).values()
         if model is None:
-            findings.problems += self._find_command_problems(wiring)
+            try:
+                make_command_messages(wiring.command, str(self.wiring))
+            except WiringError as error:  # the node refuses it, whichever model it runs
+                findings.problems.append(str(error))
         else:
             self._add_differences_of_wiring_and_model(wiring, table, model, findings)
         listens = self.live and not self.move
@@ -174,9 +178,7 @@ class CheckCommand:
         heard = self._listen_to_robot(wiring, live) if self.live else None
         recorder: DrivenRecorder | None = live
         if self.bag is not None:
-            heard, said = self._read_bag_with_notes(wiring, self.bag)
-            findings.notes += said
-            recorder = self._make_recorder_from_bag(wiring, model, findings)
+            heard, recorder = self._read_bag(self.bag, wiring, model, findings)
         _add_channel_rows(wiring, table, model, heard, findings)
         _add_actuator_rows(wiring, str(self.model), model, findings)
         if heard is not None:
@@ -326,18 +328,6 @@ class CheckCommand:
         except ValueError as error:
             raise InputError(f"--namespace {self.namespace}: {error}") from error
 
-    def _find_command_problems(self, wiring: Wiring) -> list[str]:
-        """Return a list with the error of the wiring's command section, [] if there is none.
-
-        There is an error if the command messages cannot be made. The policy node refuses such a
-        wiring, whichever model it runs.
-        """
-        try:
-            make_command_messages(wiring.command, str(self.wiring))
-        except WiringError as error:
-            return [str(error)]
-        return []
-
     def _add_differences_of_wiring_and_model(
         self, wiring: Wiring, table: ChannelTable, model: Model, findings: Findings
     ) -> None:
@@ -360,20 +350,31 @@ class CheckCommand:
             names, str(self.model), monitor_is_on=watched
         )
 
-    def _read_bag_with_notes(self, wiring: Wiring, path: Path) -> tuple[ListenResult, list[str]]:
-        """Collect from a bag what the wiring's sources (topics) sent, and notes about the bag."""
+    def _read_bag(
+        self, path: Path, wiring: Wiring, model: Model | None, findings: Findings
+    ) -> tuple[ListenResult, DrivenRecorder | None]:
+        """Collect from a bag what the wiring's sources (topics) sent, and add notes about the bag.
+
+        The recorder has the content for the diagnosis; None if wiring and model allow none.
+        """
         from rclpy.serialization import deserialize_message
 
         from an_control.commissioning.bag import listen_to_bag_and_list_notes
+        from an_control.commissioning.doctor.bag import make_recorder_from_bag
         from an_control.record.layout import BagError
         from an_control.record.reader import Bag
 
+        recorder, robot = None, (self.namespace, deserialize_message)
         try:
-            return listen_to_bag_and_list_notes(
-                wiring, Bag(path), self.namespace, deserialize_message
-            )
+            bag = Bag(path)
+            heard, notes = listen_to_bag_and_list_notes(wiring, bag, *robot)
+            findings.notes += notes
+            if model is not None and self._can_diagnose(wiring, model, findings):
+                with suppress(WiringError):  # is a problem already
+                    recorder = make_recorder_from_bag(wiring, str(self.model), model, bag, *robot)
         except BagError as error:
             raise InputError(f"--bag {error}") from error
+        return heard, recorder
 
     def _listen_to_robot(self, wiring: Wiring, recorder: LiveRecorder | None) -> ListenResult:
         """Listen to the running robot and return what its sources (topics of the wiring) sent."""
@@ -399,29 +400,6 @@ class CheckCommand:
             return LiveRecorder(wiring, str(self.model), model)
         except WiringError:  # is a problem already
             return None
-
-    def _make_recorder_from_bag(
-        self, wiring: Wiring, model: Model | None, findings: Findings
-    ) -> DrivenRecorder | None:
-        """Return a recorder of the bag; None if wiring and model allow no diagnosis."""
-        if model is None or not self._can_diagnose(wiring, model, findings):
-            return None
-        from rclpy.serialization import deserialize_message
-
-        from an_control.commissioning.doctor.bag import make_recorder_from_bag
-        from an_control.record.layout import BagError
-        from an_control.record.reader import Bag
-
-        assert self.bag is not None
-        path, bag = str(self.model), Bag(self.bag)
-        try:
-            return make_recorder_from_bag(
-                wiring, path, model, bag, self.namespace, deserialize_message
-            )
-        except WiringError:  # is a problem already
-            return None
-        except BagError as error:
-            raise InputError(f"--bag {error}") from error
 
     def _can_diagnose(self, wiring: Wiring, model: Model, findings: Findings) -> bool:
         """Return whether wrong wiring can be found in recordings with this wiring and model.

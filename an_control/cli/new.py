@@ -103,7 +103,7 @@ class NewCommand:
         texts = {wiring: draft.wiring, simulation: draft.simulation}
         with tempfile.TemporaryDirectory() as folder:
             first, second = _write_texts_into_folder(Path(folder), texts)
-            _check_wiring_can_be_loaded(first)
+            ChannelTable(load_wiring(first))
             SimulatedRobot(load_simulation(second)).close()
         self._write_files(texts)
         _print_names(draft.channels, draft.actuators)
@@ -129,7 +129,7 @@ class NewCommand:
             raise InputError(f"{'--live:' if self.live else '--bag'} {error}{hint}") from error
         texts = {path: draft.format_yaml()}
         with tempfile.TemporaryDirectory() as folder:
-            _check_wiring_can_be_loaded(*_write_texts_into_folder(Path(folder), texts))
+            ChannelTable(load_wiring(*_write_texts_into_folder(Path(folder), texts)))
         self._write_files(texts)
         for source, about in draft.sources:
             print(f"{source.name}: {source.topic} ({source.type}), {about}")
@@ -200,11 +200,6 @@ def _write_texts_into_folder(folder: Path, texts: Mapping[Path, str]) -> list[Pa
     for path, text in zip(paths, texts.values(), strict=True):
         path.write_text(text, encoding="utf-8")
     return paths
-
-
-def _check_wiring_can_be_loaded(path: Path) -> None:
-    """Load the drafted wiring file as a test; raise WiringError if that fails."""
-    ChannelTable(load_wiring(path))
 
 
 def _print_names(channels: Sequence[str], actuators: Sequence[str]) -> None:

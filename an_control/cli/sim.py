@@ -132,6 +132,8 @@ class SimCommand:
             raise InputError(f"--thread-priority {self.thread_priority}: must be 0 to 98")
         if self.video is not None and self.video.suffix not in (".mp4", ".png"):
             raise InputError(f"--video {self.video}: must end in .mp4 or .png")
+        from an_control_sim.scrambler.messages import make_scrambled_message
+
         files = self._choose_simulation_files()
         model, wiring = files.model, files.wiring
         controller = Controller(
@@ -143,7 +145,7 @@ class SimCommand:
         try:
             disturbance = self.disturbance.to_settings()
             schedule = () if self.schedule is None else load_schedule(self.schedule)
-            _check_scrambler_supports_disturbance(wiring, disturbance, schedule)
+            make_scrambled_message(load_wiring(wiring)).check_settings(disturbance, schedule)
         except ValueError as error:
             raise InputError(str(error)) from error
         if not (schedule or self.scrambler or self.view):  # where it cannot change any more
@@ -336,15 +338,6 @@ def _find_shipped_model(task: str) -> Path:
         return find_share_path(f"models/{task}.safetensors")
     except FileNotFoundError as error:
         raise InputError(f"no model ships for {task}: give one with --model") from error
-
-
-def _check_scrambler_supports_disturbance(
-    wiring: Path, disturbance: DisturbanceSettings, schedule: tuple[Change, ...]
-) -> None:
-    """Check that the scrambler can apply a disturbance to the messages of a robot."""
-    from an_control_sim.scrambler.messages import make_scrambled_message
-
-    make_scrambled_message(load_wiring(wiring)).check_settings(disturbance, schedule)
 
 
 def _refuse_options_without_effect(disturbance: DisturbanceSettings) -> None:

@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from an_control.control.controller import Controller
@@ -49,10 +48,6 @@ OnEvent = Callable[[dict[str, Any], int, bool], object]
 """Function that gets the values of a change of state, its time in ns, and if it is repeated."""
 
 
-def _ignore_event(event: dict[str, Any], log_ns: int, repeated: bool) -> None:
-    """Do nothing; this is the default of `SessionReplay.on_event`."""
-
-
 class SessionReplay:
     """Replay of one recording of a node; use it in a `with` block, as it has temporary files.
 
@@ -84,7 +79,7 @@ class SessionReplay:
         self._files = ReplayFiles(bag.path, folder, model, wiring)
         self._session: ReplayedSession | None = None
         self.summary = ReplaySummary()
-        self.on_event: OnEvent = _ignore_event
+        self.on_event: OnEvent = lambda event, log_ns, repeated: None
         self._node = ""
         self._names: dict[str, str] = {}
         """Name of each topic without the node's name; see `_get_topic_name_without_node`."""
@@ -92,12 +87,7 @@ class SessionReplay:
     def __enter__(self) -> SessionReplay:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     @property

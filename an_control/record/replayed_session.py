@@ -126,19 +126,6 @@ class _ReplayedLastCommand(LastCommand):
         self._known = known
 
 
-@dataclass
-class _ReplayedTick:
-    """Newest replayed tick, to which the commands that follow in the recording belong.
-
-    Attributes:
-        number: Number of the tick.
-        readings: Readings of the tick; None if it failed.
-    """
-
-    number: int
-    readings: Readings | None
-
-
 class ReplayFiles:
     """The recorded model and wiring files, and those that are used instead of them.
 
@@ -290,7 +277,9 @@ class ReplayedSession:
         self.messages = NewestMessages(files.bag_path, deserialize)
         self._wiring: Wiring | None = None
         self._estop = EStop()
-        self._tick = _ReplayedTick(0, None)
+        self._tick = 0
+        self._readings: Readings | None = None
+        """Number and readings of the newest tick, to which the commands that follow belong."""
         self._gate: tuple[int, ...] | None = None
         self._commands: dict[int, tuple[np.ndarray, int, int]] = {}
         self._swaps: list[dict[str, Any]] = []
@@ -510,7 +499,7 @@ class ReplayedSession:
             self._summary.add_note(f"tick {number} fails: {error!r}")
             readings = None
         last.values_time_and_number = newest
-        self._tick = _ReplayedTick(number, readings)
+        self._tick, self._readings = number, readings
 
     def replay_command(self, entry: BagEntry) -> ReplayedCommand | None:
         """Compute a recorded command again, and return both values.
@@ -551,7 +540,8 @@ class ReplayedSession:
             self._summary.add_note(str(error))
             replayed = np.full(len(self._summary.actuators), np.nan)
         recorded = self._reorder_command_to_wiring(names, recorded)
-        if not self._has_only_float64_fields:  # what goes out is rounded
+        exact = all(one.has_only_float64_fields for one in self.controller.messages)
+        if not exact:  # what goes out is rounded
             recorded = self._round_to_field_types(recorded)
             if replayed is not None:
                 replayed = self._round_to_field_types(replayed)
@@ -565,12 +555,12 @@ class ReplayedSession:
         if kind == CommandKind.POLICY:
             self.controller.acting.policy.prepare_next_tick()
         command = ReplayedCommand(
-            self._tick.number,
+            self._tick,
             entry.log_ns,
             kind,
             recorded,
             np.asarray(replayed),
-            self._tick.readings,
+            self._readings,
         )
         self._summary.add_command(command)
         return command
@@ -592,12 +582,6 @@ class ReplayedSession:
         if kind == CommandKind.WATCHDOG:
             return controller.gate.safe_command()
         return controller.gate.reset_to_safe_command()
-
-    @property
-    def _has_only_float64_fields(self) -> bool:
-        """Whether all fields of command messages are float64, so that nothing is rounded."""
-        assert self.controller is not None
-        return all(one.has_only_float64_fields for one in self.controller.messages)
 
     def _round_to_field_types(self, values: np.ndarray) -> np.ndarray:
         """Return a command (A,), rounded as it would be in the fields of its messages.

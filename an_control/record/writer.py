@@ -294,6 +294,7 @@ class Writer:
         stopped: Why recording stopped by an error; "" if it did not.
         messages: Number of written messages.
         bytes: Size of the files in bytes.
+        waiting_bytes: Size in bytes of the messages that wait to be written.
         slowest_s: Longest time in seconds that one round of writing took.
     """
 
@@ -302,7 +303,7 @@ class Writer:
     ) -> None:
         self._make_folder, self._on_error = make_folder, on_error
         self._waiting: deque[Sequence[BagEntry]] = deque()
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._closing = False
@@ -313,11 +314,6 @@ class Writer:
         self.slowest_s = 0.0
         self._thread = threading.Thread(target=self._write_until_closed, name="record", daemon=True)
         self._thread.start()
-
-    @property
-    def waiting_bytes(self) -> int:
-        """Size in bytes of the messages that wait to be written."""
-        return self._waiting_bytes
 
     def enqueue(self, entries: Sequence[BagEntry], size_bytes: int) -> None:
         """Add messages to the queue of those to write.
@@ -331,14 +327,14 @@ class Writer:
         """
         if self.stopped or not entries:
             return
-        if self._waiting_bytes + size_bytes > MAX_WAITING_BYTES:
+        if self.waiting_bytes + size_bytes > MAX_WAITING_BYTES:
             self._stop_with_error(
-                f"the disk is too slow: {self._waiting_bytes / 2**20:.0f} MiB wait to be written"
+                f"the disk is too slow: {self.waiting_bytes / 2**20:.0f} MiB wait to be written"
             )
             return
         with self._lock:
             self._waiting.append(entries)
-            self._waiting_bytes += size_bytes
+            self.waiting_bytes += size_bytes
         now_s = time.monotonic()
         if now_s - self._woken_s > WAKE_S:
             self._woken_s = now_s
@@ -361,7 +357,7 @@ class Writer:
             self._on_error(reason)
         with self._lock:
             self._waiting.clear()
-            self._waiting_bytes = 0
+            self.waiting_bytes = 0
         self._wake.set()
 
     def _write_until_closed(self) -> None:
@@ -389,7 +385,7 @@ class Writer:
             with self._lock:
                 batches = list(self._waiting)
                 self._waiting.clear()
-                size, self._waiting_bytes = self._waiting_bytes, self._waiting_bytes
+                size = self.waiting_bytes
             for batch in batches:
                 bag.write(batch)
                 self.messages += len(batch)
@@ -399,7 +395,7 @@ class Writer:
                 bag.flush()
                 self.bytes = bag.bytes
             with self._lock:
-                self._waiting_bytes = max(0, self._waiting_bytes - size)
+                self.waiting_bytes = max(0, self.waiting_bytes - size)
             self.slowest_s = max(self.slowest_s, time.monotonic() - begin_s)
             if closing and not self._waiting:
                 return

@@ -69,11 +69,6 @@ class BrowserClient:
             self._waiting.pop(self._updates.popleft(), None)
         self.enqueue_replacing(name, message)
 
-    @property
-    def waiting_count(self) -> int:
-        """The number of messages that wait to be sent."""
-        return len(self._waiting)
-
     async def run(self) -> None:
         """Send messages until the client is closed, in the order in which they were queued."""
         while not self.closed:

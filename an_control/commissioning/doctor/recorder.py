@@ -31,7 +31,7 @@ class ReadingsRecorder:
         self._actuators = tuple(model.task.actuators)
         self._wiring = wiring
         channels = tuple(replace(one, clip=None) for one in wiring.channels)
-        self._table = ChannelTable(replace(wiring, channels=channels))
+        self.table = ChannelTable(replace(wiring, channels=channels))
         self._raws: list[np.ndarray] = []
         self._actions: list[np.ndarray] = []
         self._starts: list[bool] = []
@@ -40,11 +40,6 @@ class ReadingsRecorder:
 
     def __len__(self) -> int:
         return len(self._raws)
-
-    @property
-    def table(self) -> ChannelTable:
-        """The channel table, in which the caller stores the robot's messages."""
-        return self._table
 
     def mark_gap(self) -> None:
         """Mark the next tick as one that does not directly follow the tick before it."""
@@ -58,7 +53,7 @@ class ReadingsRecorder:
             now_ns: Present time in ns, from which the age of readings is computed.
             stamp_ns: Stamp of the readings in lockstep with a simulator, else None.
         """
-        readings, configs = self._table.read(now_ns, stamp_ns), self._table.configs
+        readings, configs = self.table.read(now_ns, stamp_ns), self.table.configs
         raw = np.full(len(self._ids), np.nan)
         for id_, value in zip(readings.ids, readings.values.tolist(), strict=True):
             place = self._place.get(id_)
@@ -77,7 +72,7 @@ class ReadingsRecorder:
         clip = np.tile([-np.inf, np.inf], (count, 1))
         groups: dict[str, tuple[int, ...]] = {}
         clips = {one.id: one.clip for one in self._wiring.channels}
-        for id_, config in self._table.configs.items():
+        for id_, config in self.table.configs.items():
             place = self._place.get(id_)
             if place is None:
                 continue

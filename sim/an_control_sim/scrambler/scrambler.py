@@ -66,34 +66,6 @@ LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 """A quality of service with which late subscribers get the newest message too."""
 
 
-class OrderTopic:
-    """A publisher that reports on `~/order` which sensor signal each channel carries.
-
-    Args:
-        node: The node that owns the publisher.
-    """
-
-    def __init__(self, node: Node) -> None:
-        self._publisher = node.create_publisher(DiagnosticStatus, f"~/{PARAMETER}", LATCHED)
-        self._published_version: Hashable = None
-
-    def publish_if_changed(
-        self, version: Hashable, make_order: Callable[[], Mapping[str, str]]
-    ) -> None:
-        """Publish which signal each channel carries, if that has changed since the previous call.
-
-        Args:
-            version: Any value that differs from the previous one if and only if the order has
-                changed.
-            make_order: Returns the order: the signal that each channel carries, by channel id.
-        """
-        if version == self._published_version:
-            return
-        self._published_version = version
-        values = [KeyValue(key=channel, value=signal) for channel, signal in make_order().items()]
-        self._publisher.publish(DiagnosticStatus(name=PARAMETER, values=values))
-
-
 def declare_order_parameter(
     node: Node,
     list_channels: Callable[[], Sequence[str]],
@@ -224,7 +196,8 @@ class Scrambler:
         schedule: Sequence[Change] = (),
         accept: Callable[[DisturbanceSettings], object] | None = None,
     ) -> None:
-        self._table = ChannelTable(wiring)
+        self.table = ChannelTable(wiring)
+        """The channel table that stores the robot's messages."""
         self._output = make_scrambled_message(wiring)
         self._accept = accept
         for stage in iterate_scheduled_settings(settings, schedule):
@@ -234,7 +207,7 @@ class Scrambler:
         self._routing = SignalRouting((), seed)
         self._sources: dict[str, list[tuple[str, Any]]] = {}
         for source in wiring.sources:
-            stamp_of = make_stamp_reader(self._table.message_classes[source.name])
+            stamp_of = make_stamp_reader(self.table.message_classes[source.name])
             topic = node.resolve_topic_name(source.topic)
             self._sources.setdefault(topic, []).append((source.name, stamp_of))
         self._node = node
@@ -251,13 +224,9 @@ class Scrambler:
         declare_order_parameter(
             node, lambda: self._routing.ids, self._check_signals_can_be_moved, self.move_signals
         )
-        self._order_topic = OrderTopic(node)
+        self._order_publisher = node.create_publisher(DiagnosticStatus, f"~/{PARAMETER}", LATCHED)
+        self._published_version: Hashable = None
         node.create_service(Trigger, "~/shuffle", self._on_shuffle)
-
-    @property
-    def table(self) -> ChannelTable:
-        """The channel table that stores the robot's messages."""
-        return self._table
 
     @property
     def shuffle_count(self) -> int:
@@ -308,7 +277,10 @@ class Scrambler:
     def _publish_order_if_changed(self) -> None:
         """Publish which sensor signal each channel carries, if that has changed."""
         version = self._episode, self._disturber.shuffle_count, self._routing.version
-        self._order_topic.publish_if_changed(version, lambda: self.signal_by_channel)
+        if version != self._published_version:
+            self._published_version = version
+            values = [KeyValue(key=id_, value=one) for id_, one in self.signal_by_channel.items()]
+            self._order_publisher.publish(DiagnosticStatus(name=PARAMETER, values=values))
 
     def _check_signals_can_be_moved(self, changes: Mapping[str, str]) -> None:
         """Check that signals may be moved to other channels as a client asks.
@@ -360,7 +332,7 @@ class Scrambler:
             self._sources[topic] = self._sources.get(resolved, [])
         for source, stamp_of in self._sources[topic]:
             stamp_ns = stamp_of(message)
-            self._table.store_message(source, message, stamp_ns, stamp_ns or 0)
+            self.table.store_message(source, message, stamp_ns, stamp_ns or 0)
 
     def disturb_messages_of_step(self, stamp_ns: int, now_ns: int | None = None) -> None:
         """Disturb the readings of one tick (control step).
@@ -374,9 +346,9 @@ class Scrambler:
                 that case nothing is published if no message has arrived since the previous tick.
         """
         if now_ns is None:
-            readings = self._table.read(stamp_ns, stamp_ns)
+            readings = self.table.read(stamp_ns, stamp_ns)
         else:
-            readings = self._table.read(now_ns)
+            readings = self.table.read(now_ns)
             self._idle = not readings.new and readings.ids == self._present
         if not self._idle:
             readings = self._insert_nan_for_missing_channels(readings)
@@ -399,7 +371,7 @@ class Scrambler:
         Without the NaN, the policy node would keep the previous reading of the channel until that
         is too old.
         """
-        ids, present = self._table.ids, readings.ids
+        ids, present = self.table.ids, readings.ids
         changed, self._present = present is not self._present, present
         if len(present) == len(ids) or not self._scalar:
             return readings
