@@ -98,7 +98,7 @@ def _read_skeleton_link(name: str, entry: Entry, earlier_links: list[str]) -> Sk
     parent = keys.get("parent")
     if parent is not None and parent.value not in earlier_links:
         raise parent.make_error(
-            f"a link earlier_links this one in the file: {', '.join(earlier_links) or 'none'}"
+            f"a link before this one in the file: {', '.join(earlier_links) or 'none'}"
         )
     axis = _read_numbers(keys["axis"], AXIS, _SPACE) if "axis" in keys else []
     if "axis" in keys and not any(axis):
