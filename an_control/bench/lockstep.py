@@ -34,18 +34,22 @@ from an_control_sim.process import (
     make_events_executor,
 )
 
+START_S = 60.0
+"""Seconds to wait until the node answers."""
+CALLS = 1000
+"""Number of calls of which the mean duration is measured."""
+
 
 class EchoNode(QuietNode):
     """Stand-in for the policy node that answers every step of a simulation with commands of 0.
 
     Args:
         simulation: The simulation whose messages the node answers.
-        name: Name of the node, by default the name of a policy node.
         **node_options: Keyword arguments of rclpy's Node.
     """
 
-    def __init__(self, simulation: Simulation, name: str = "policy", **node_options: Any) -> None:
-        super().__init__(name, **node_options)
+    def __init__(self, simulation: Simulation, **node_options: Any) -> None:
+        super().__init__("policy", **node_options)
         command = simulation.command
         self._replies = [
             CommandMessage(
@@ -103,7 +107,6 @@ def measure_lockstep_speed(
     *,
     steps: int = 3000,
     node_command_line: Sequence[str] | None = None,
-    start_timeout_s: float = 60.0,
 ) -> dict[str, float]:
     """Measure the steps per second in lockstep with a node, and the duration of a step's parts.
 
@@ -116,7 +119,6 @@ def measure_lockstep_speed(
         steps: Number of steps to measure.
         node_command_line: Command line that starts a node named `policy`; None starts an
             `EchoNode`.
-        start_timeout_s: Seconds to wait until the node answers.
 
     Returns:
         A mapping from name to figure. "steps_per_s" is the rate, and "step_us" the time of one step
@@ -131,7 +133,7 @@ def measure_lockstep_speed(
     # Jazzy's ROS graph keeps a node that was dropped without being destroyed.
     with initialise_ros_and_create_node("simulator", "") as simulator, run_child_process(command):
         robot = SimulatedRobot(load_simulation(path))
-        bridge = Bridge(simulator, robot, start_timeout_s=start_timeout_s)
+        bridge = Bridge(simulator, robot, start_timeout_s=START_S)
         try:
             return _measure_step_times(bridge, steps)
         finally:
@@ -176,12 +178,12 @@ def _reset_if_episode_over_and_step(bridge: Bridge, step: Callable[[], None]) ->
     step()
 
 
-def _measure_mean_call_time_us(call: Callable[[], None], times: int = 1000) -> float:
+def _measure_mean_call_time_us(call: Callable[[], None]) -> float:
     """Return the mean duration of a function's call in microseconds."""
     begin_s = time.perf_counter()
-    for _ in range(times):
+    for _ in range(CALLS):
         call()
-    return 1e6 * (time.perf_counter() - begin_s) / times
+    return 1e6 * (time.perf_counter() - begin_s) / CALLS
 
 
 def main() -> int:

@@ -35,6 +35,8 @@ FIGURES = {
 """A mapping from each metric that is shown while a run works to the meaning of the metric."""
 VALIDATION = ("validation", "validation_failed")
 """Metrics that remain visible until the next validation."""
+LINE_S, PART_LINE_S = 10.0, 30.0
+"""Seconds between two lines of a run, and of `learn`, if the output is not a terminal."""
 
 
 def add_metric_meanings(help_text: str | None, *metric_names: str) -> str:
@@ -172,12 +174,11 @@ class ProgressLine:
     Args:
         command: Command that continues the run, for the message after a stop; None if the run
             cannot be continued.
-        every_s: Seconds between two lines if the output is not a terminal.
     """
 
-    def __init__(self, command: str | None, every_s: float = 10.0) -> None:
-        self._command, self._every_s = command, every_s
-        self._shown = -every_s
+    def __init__(self, command: str | None) -> None:
+        self._command = command
+        self._shown = -LINE_S
         self._validation: dict[str, Any] = {}
         """Metrics of the newest validation."""
         self._open = False
@@ -218,13 +219,13 @@ class ProgressLine:
     def _show_step(self, progress: RunProgress) -> None:
         """Show the metrics of a step in the progress line.
 
-        If the output is not a terminal, a step is left out within `every_s` seconds after the
+        If the output is not a terminal, a step is left out within `LINE_S` seconds after the
         previous line, unless it is the last one.
         """
         now, line = time.monotonic(), progress.figures
         validation = {name: line[name] for name in VALIDATION if name in line}
         self._validation = validation or self._validation
-        if not (is_output_terminal() or progress.finished or now - self._shown > self._every_s):
+        if not (is_output_terminal() or progress.finished or now - self._shown > LINE_S):
             return
         self._shown = now
         figures = format_metrics({**line, **self._validation})
@@ -249,16 +250,15 @@ class PartBars:
 
     Args:
         parts: Names of the parts, such as "teacher".
-        every_s: Seconds between two lines if the output is not a terminal.
     """
 
-    def __init__(self, parts: Sequence[str], every_s: float = 30.0) -> None:
+    def __init__(self, parts: Sequence[str]) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bars
 
         self._console = Console(file=sys.stdout)
-        self._every_s, self._live = every_s, self._console.is_terminal and is_output_terminal()
+        self._live = self._console.is_terminal and is_output_terminal()
         self._bars = Bars(
             "{task.description:<8}",
             BarColumn(),
@@ -318,7 +318,7 @@ class PartBars:
         """
         self._bars.update(self._tasks[part], completed=share, about=text)
         now = time.monotonic()
-        if not self._live and now - self._said_s > self._every_s:
+        if not self._live and now - self._said_s > PART_LINE_S:
             self._said_s = now
             self.print_note(f"{part} {share:.0%}  {text}".rstrip())
 

@@ -42,10 +42,9 @@ class CommandHandlers:
     Args:
         calls: The client that calls services and sets parameters.
         listener: The listener to the robot's topics.
-        seed: Seed of the shuffles; None: a different sequence each time.
     """
 
-    def __init__(self, calls: ServiceCalls, listener: Listener, seed: int | None = None) -> None:
+    def __init__(self, calls: ServiceCalls, listener: Listener) -> None:
         self.panel = RewiringPanel()
         self.policy = ""
         """The name of the policy node, which can be stopped even before `try_read_robot_parameters`
@@ -58,7 +57,7 @@ class CommandHandlers:
         """Path of the robot's wiring file."""
         self.settings: dict[str, float] = {}
         """The present values of the scrambler's settings that a page can change."""
-        self._calls, self._listener, self._rng = calls, listener, random.Random(seed)
+        self._calls, self._listener, self._rng = calls, listener, random.Random()
         self._turn = asyncio.Lock()
 
     async def clear_robot_state(self) -> None:

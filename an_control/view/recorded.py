@@ -357,12 +357,11 @@ class RecordedRobot:
 
     Args:
         frames: The messages by which the page shows the recording.
-        now_s: A function that returns the time of a steady clock in seconds.
     """
 
-    def __init__(self, frames: RecordedFrames, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, frames: RecordedFrames) -> None:
         self.clients = BrowserClients()
-        self.frames, self._now_s = frames, now_s
+        self.frames = frames
         self.at_s, self.playing, self.speed = 0.0, True, 1.0
         self._shown: dict[str, bytes] = {}
         self._scored = 0
@@ -370,10 +369,10 @@ class RecordedRobot:
 
     async def run(self) -> None:
         """Update the browsers 20 times a second (`RATE_HZ`), until the task is cancelled."""
-        last_s = self._now_s()
+        last_s = time.monotonic()
         while True:
             await asyncio.sleep(1.0 / RATE_HZ)
-            now_s = self._now_s()
+            now_s = time.monotonic()
             self.advance_playback(now_s - last_s)
             last_s = now_s
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -40,13 +40,11 @@ class RobotWatch:
 
     Args:
         listener: The listener to the robot's topics.
-        now_s: A function that returns the time of a steady clock, for the times in the charts and
-            the age of messages.
     """
 
-    def __init__(self, listener: Listener, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._listener, self._now_s = listener, now_s
-        self._start_s = now_s()
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._start_s = time.monotonic()
         self.scores: deque[list[float | None]] = deque(maxlen=KEPT_SCORES)
         self.marks: deque[tuple[float, str]] = deque(maxlen=KEPT_MARKS)
         self.clear_robot_state()
@@ -69,7 +67,7 @@ class RobotWatch:
         self._joints: list[float] = []
         self._pose: list[float] = []
         self._episode: dict[str, float] = {}
-        self._scored_s = self._now_s()
+        self._scored_s = time.monotonic()
         self._scored: dict[str, float] = {}
         self._keys, self._looks = KeyProjection(), 0
         self._forgotten = True
@@ -92,12 +90,12 @@ class RobotWatch:
     @property
     def seconds_since_start(self) -> float:
         """The seconds since this object was made, from which times in the charts count."""
-        return self._now_s() - self._start_s
+        return time.monotonic() - self._start_s
 
     @property
     def is_silent(self) -> bool:
         """Whether the policy node has sent no diagnostics for 2.5 s (`SILENT_S`)."""
-        return self._now_s() - self._heard_s > SILENT_S
+        return time.monotonic() - self._heard_s > SILENT_S
 
     def add_chart_mark(self, text: str) -> schema.MarksUpdate:
         """Record a mark for the charts at the present time; return the update with all marks.
@@ -157,7 +155,7 @@ class RobotWatch:
                     values = {pair.key: pair.value for pair in one.values}
                     parts[name] = schema.DiagnosticsPart(name, one.level[0], one.message, values)
         if parts:
-            self._heard_s = self._now_s()
+            self._heard_s = time.monotonic()
             self.parts = parts
             yield schema.DiagnosticsUpdate(list(parts.values()))
 
@@ -231,7 +229,7 @@ class RobotWatch:
 
         Nothing is yielded before the robot's first diagnostics.
         """
-        now_s = self._now_s()
+        now_s = time.monotonic()
         if now_s - self._scored_s < SCORE_S or not self.parts:
             return
         before, self._scored = self._scored, dict(self._episode)

@@ -54,9 +54,7 @@ class Recording:
         actuators: Sequence[str] = (),
         scale: np.ndarray | None = None,
         offset: np.ndarray | None = None,
-        clip: np.ndarray | None = None,
         starts: np.ndarray | None = None,
-        groups: Mapping[str, tuple[int, ...]] | None = None,
     ) -> Recording:
         """Return a recording made from scaled readings instead of raw numbers.
 
@@ -67,20 +65,17 @@ class Recording:
             actuators: Names of the actuators; by default "action.0", "action.1", ...
             scale: (N,) factors with which the readings were made; by default 1.
             offset: (N,) offsets with which the readings were made; by default 0.
-            clip: (N, 2) bounds of the readings; by default infinite.
             starts: (T,) True for a tick that does not directly follow the tick before it; by
                 default False.
-            groups: Groups of channels that one mistake is likely to affect together: their indices,
-                by group name.
         """
         count = len(ids)
         scale = np.ones(count) if scale is None else np.asarray(scale, float)
         offset = np.zeros(count) if offset is None else np.asarray(offset, float)
         starts = np.zeros(len(readings), bool) if starts is None else np.array(starts, bool)
-        clip = np.tile([-np.inf, np.inf], (count, 1)) if clip is None else np.asarray(clip, float)
+        clip = np.tile([-np.inf, np.inf], (count, 1))
         names = tuple(actuators) or tuple(f"action.{i}" for i in range(actions.shape[1]))
         raw = (np.asarray(readings, float) - offset) / scale
-        return cls(tuple(ids), raw, np.asarray(actions), scale, offset, clip, starts, names, groups)
+        return cls(tuple(ids), raw, np.asarray(actions), scale, offset, clip, starts, names)
 
 
 @dataclass(frozen=True)

@@ -66,15 +66,12 @@ class MotionRun:
     Args:
         wiring: The robot's wiring.
         settings: The settings of the motion.
-        estop: The e-stop; None for a new one.
 
     Raises:
         WiringError: The wiring does not fit its message types.
     """
 
-    def __init__(
-        self, wiring: Wiring, settings: MotionSettings, estop: EStop | None = None
-    ) -> None:
+    def __init__(self, wiring: Wiring, settings: MotionSettings) -> None:
         self.wiring, self.settings = wiring, settings
         unclipped = tuple(replace(one, clip=None) for one in wiring.channels)
         self.table = ChannelTable(replace(wiring, channels=unclipped))
@@ -83,7 +80,7 @@ class MotionRun:
         self.limits = compute_sendable_limits(wiring.command, self.messages)
         steps = compute_field_steps(self.messages)
         self.gate = SafetyGate(wiring.command, self.step_s, 0.0, self.limits, steps)
-        self.estop = estop or EStop()
+        self.estop = EStop()
         self.plan: MotionPlan | None = None
         """The plan; None until the first readings have come."""
         self.stopped = ""

@@ -16,16 +16,15 @@ from numpy.typing import NDArray
 
 from an_control.wiring import CommandMessage
 from an_control.wiring.checked_yaml import WiringError
-from an_control.wiring.messages import Resolver, make_stamp_reader
+from an_control.wiring.messages import import_message_class, make_stamp_reader
 from an_control_sim.bridge.simulation_file import Simulation
 from an_control_sim.gym.spaces import make_action_conversion
 
 
-def resolve_message_class(resolve: Resolver, type_name: str, file: str, key: str) -> Any:
+def import_message_class_of_topic(type_name: str, file: str, key: str) -> Any:
     """Return the class of a message type that a YAML file names.
 
     Args:
-        resolve: A function that returns the class by the name of the type.
         type_name: The name of the message type.
         file: The path of the YAML file, for errors.
         key: The key of the topic in that file, for errors.
@@ -34,7 +33,7 @@ def resolve_message_class(resolve: Resolver, type_name: str, file: str, key: str
         WiringError: The type is not known.
     """
     try:
-        return resolve(type_name)
+        return import_message_class(type_name)
     except LookupError as error:
         raise WiringError(file, f"{key}.type", type_name, f"a message type ({error})") from None
 
@@ -48,22 +47,21 @@ class CommandReader:
     Args:
         simulation: The content of the simulation YAML, which describes the command topics.
         space: The environment's action space.
-        resolve: A function that returns the class of a message type by the type's name.
 
     Raises:
         WiringError: The commands do not fit the message types or the action space.
     """
 
-    def __init__(
-        self, simulation: Simulation, space: gymnasium.Space[Any], resolve: Resolver
-    ) -> None:
+    def __init__(self, simulation: Simulation, space: gymnasium.Space[Any]) -> None:
         self._space, command = space, simulation.command
         self._messages: list[CommandMessage] = []
         self._stamps: list[Callable[[Any], int | None]] = []
         for number, config in enumerate(command.messages):
             key = command.format_message_key(number)
-            cls = resolve_message_class(resolve, config.type, simulation.file, key)
-            self._messages.append(CommandMessage(config, cls, resolve, simulation.file, key))
+            cls = import_message_class_of_topic(config.type, simulation.file, key)
+            self._messages.append(
+                CommandMessage(config, cls, import_message_class, simulation.file, key)
+            )
             self._stamps.append(make_stamp_reader(cls))
         actuators = [actuator for config in command.messages for actuator in config.actuators]
         self._slices = command.message_slices

@@ -84,7 +84,7 @@ class DirectRobot:
 
 
 def record_simulation_and_returns(
-    controller: Controller, simulation: str | Path, seconds: float, seed: int = 0
+    controller: Controller, simulation: str | Path, seconds: float
 ) -> tuple[Recording, list[float]]:
     """Run a simulated robot under a controller, and record its readings and actions.
 
@@ -92,7 +92,6 @@ def record_simulation_and_returns(
         controller: The controller, with the wiring and the model that the doctor examines.
         simulation: The path of the robot's simulation YAML.
         seconds: The simulated time in seconds to record, in as many episodes as are needed.
-        seed: The number from which the seeds of the episodes are derived.
 
     Returns:
         The recording, and the return (sum of rewards) of each episode that was played to its end.
@@ -108,7 +107,7 @@ def record_simulation_and_returns(
     episode, returns = 0, []
     try:
         while len(recorder) < ticks:
-            robot.reset(derive_episode_seed(seed, episode))
+            robot.reset(derive_episode_seed(0, episode))
             controller.reset()
             controller.gate.last.forget_command()
             controller.start()

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from an_control.disturbance import DisturbanceSettings
 from an_control.wiring.checked_yaml import WiringError
-from an_control.wiring.messages import Resolver, import_message_class
-from an_control_sim.bridge.commands import CommandReader, resolve_message_class
+from an_control_sim.bridge.commands import CommandReader, import_message_class_of_topic
 from an_control_sim.bridge.publishers import SensorTopic
 from an_control_sim.bridge.simulation_file import Simulation
 from an_control_sim.gym.environments import HasSensors, open_environment
@@ -32,7 +31,6 @@ class SimulatedRobot:
         camera: Whether the environment must be able to render pictures.
         disturbance: A disturbance whose settings of the robot the environment must support; None
             for no such check. It is not applied.
-        resolve: A function that returns the class of a message type by the type's name.
 
     Raises:
         WiringError: The simulation YAML does not fit the environment or the message types.
@@ -45,7 +43,6 @@ class SimulatedRobot:
         *,
         camera: bool = False,
         disturbance: DisturbanceSettings | None = None,
-        resolve: Resolver = import_message_class,
     ) -> None:
         self.simulation = simulation
         self._make_environment(camera)
@@ -53,9 +50,9 @@ class SimulatedRobot:
         try:
             self.sensor_topics = []
             for topic in simulation.publish:
-                cls = resolve_message_class(resolve, topic.type, file, f"publish.{topic.topic}")
+                cls = import_message_class_of_topic(topic.type, file, f"publish.{topic.topic}")
                 self.sensor_topics.append(SensorTopic(topic, cls, file))
-            self.commands = CommandReader(simulation, self._environment.action_space, resolve)
+            self.commands = CommandReader(simulation, self._environment.action_space)
             if disturbance is not None:
                 check_robot_settings(self._environment, disturbance)
             self.reset(0)
