@@ -64,7 +64,9 @@ def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         weights = make_random_model(ANT_SIZES) if model is None else read_model(model)
-        write_model(folder / "model.safetensors", _copy_model_without_task(weights))
+        # Without its task, which names channels that the wiring here does not have.
+        bare = Model(weights.kind, weights.sizes, weights.arrays, trained=weights.trained)
+        write_model(folder / "model.safetensors", bare)
         wiring = folder / "wiring.yaml"
         wiring.write_text(yaml.safe_dump(_make_wiring_content(weights)), encoding="utf-8")
         echo = [sys.executable, "-m", __name__, "--ros-args", "-r", f"__ns:={namespace}"]
@@ -173,14 +175,6 @@ def _wait_for_answer(prober: _Prober, answerer: str, process: subprocess.Popen[b
             raise RuntimeError(f"the {answerer} ended with status {process.returncode}")
         if time.perf_counter() > end_s:
             raise RuntimeError(f"the {answerer} did not answer within {START_S:.0f} s")
-
-
-def _copy_model_without_task(model: Model) -> Model:
-    """Return a copy of the model without its task, so that the node accepts other channels.
-
-    The task names channels that the wiring file of the measurement does not have.
-    """
-    return Model(model.kind, model.sizes, model.arrays, trained=model.trained)
 
 
 def _make_wiring_content(model: Model) -> dict[str, Any]:

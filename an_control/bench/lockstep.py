@@ -154,17 +154,13 @@ def _measure_step_times(bridge: Bridge, steps: int) -> dict[str, float]:
     wall_s = time.perf_counter() - begin_s
     latency_s = np.array(bridge.latency_s)
 
-    def step_with_safe_command() -> None:
-        """Step the environment with the safe command (that does no harm), without messages."""
-        robot.step(robot.commands.safe)
-
     return {
         "steps_per_s": steps / wall_s,
         "step_us": 1e6 * wall_s / steps,
         "latency_p50_us": 1e6 * float(np.quantile(latency_s, 0.5)),
         "latency_p99_us": 1e6 * float(np.quantile(latency_s, 0.99)),
         "environment_us": _measure_mean_call_time_us(
-            lambda: _reset_if_episode_over_and_step(bridge, step_with_safe_command)
+            lambda: _reset_if_episode_over_and_step(bridge, lambda: robot.step(robot.commands.safe))
         ),
         "messages_us": _measure_mean_call_time_us(lambda: robot.fill_messages(1)),
         "timeouts": float(bridge.timeouts - timeouts),

@@ -176,7 +176,7 @@ def _compute_field_similarity(
     config = heard_field.config
     score = max(
         _compute_name_similarity(id_, config.id),
-        _compute_name_similarity(id_, _format_source_and_field(config)),
+        _compute_name_similarity(id_, f"{config.source}.{config.field}"),
     )
     return score if _is_within_trained_range(heard_field, trained_range) else score - OUT_OF_RANGE
 
@@ -195,11 +195,6 @@ def _is_within_trained_range(
         trained_range[0] - margin <= heard_field.low
         and heard_field.high <= trained_range[1] + margin
     )
-
-
-def _format_source_and_field(config: ChannelConfig) -> str:
-    """Return the source and the field of a channel as one text, such as "imu.orientation"."""
-    return f"{config.source}.{config.field}"
 
 
 def _compute_name_similarity(name: str, other_name: str) -> float:

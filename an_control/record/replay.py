@@ -150,7 +150,7 @@ class SessionReplay:
         elif name == STORE:
             session.pass_message_to_further_source(STORED_NUMBERS.decode_numbers(entry.data))
         elif name == GATE_TOPIC:
-            session.store_gate_numbers(GATE_NUMBERS.decode_numbers(entry.data))
+            session.gate_numbers = GATE_NUMBERS.decode_numbers(entry.data)
         elif name == COMMAND:
             return session.replay_command(entry)
         return None

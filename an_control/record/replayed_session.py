@@ -280,7 +280,8 @@ class ReplayedSession:
         self._tick = 0
         self._readings: Readings | None = None
         """Number and readings of the newest tick, to which the commands that follow belong."""
-        self._gate: tuple[int, ...] | None = None
+        self.gate_numbers: tuple[int, ...] | None = None
+        """What the gate has noted of the command that follows in the recording."""
         self._commands: dict[int, tuple[np.ndarray, int, int]] = {}
         self._swaps: list[dict[str, Any]] = []
 
@@ -463,14 +464,6 @@ class ReplayedSession:
                 name, received.message, received.stamp_ns, received.arrival_ns
             )
 
-    def store_gate_numbers(self, gate_numbers: tuple[int, ...]) -> None:
-        """Store what the gate has noted of the command that follows in the recording.
-
-        Args:
-            gate_numbers: Numbers of a message on record/gate.
-        """
-        self._gate = gate_numbers
-
     def repeat_tick(self, tick_numbers: tuple[int, ...]) -> None:
         """Repeat a recorded tick up to the policy's action.
 
@@ -518,7 +511,7 @@ class ReplayedSession:
             BagError: The recording is damaged.
         """
         assert self.controller is not None
-        numbers, self._gate = self._gate, None
+        numbers, self.gate_numbers = self.gate_numbers, None
         names, recorded = decode_joint_state(entry.data)
         begins_here = self.head_only and not self._summary.ticks
         if numbers is None and begins_here:

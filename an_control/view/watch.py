@@ -115,7 +115,7 @@ class RobotWatch:
             yield schema.ChannelsUpdate([])
             yield schema.DiagnosticsUpdate([])
         yield from self._iterate_diagnostics_updates()
-        self._record_nodes_with_changed_parameters()
+        self.changed.update(one.node for one in self._listener.pop_new_messages("events"))
         attention = self._listener.pop_newest_message("attention")
         values = None if attention is None else read_matrix_message(attention)
         if attention is not None and values is not None:
@@ -158,11 +158,6 @@ class RobotWatch:
             self._heard_s = time.monotonic()
             self.parts = parts
             yield schema.DiagnosticsUpdate(list(parts.values()))
-
-    def _record_nodes_with_changed_parameters(self) -> None:
-        """Read /parameter_events; add the nodes whose parameters have changed to `changed`."""
-        for message in self._listener.pop_new_messages("events"):
-            self.changed.add(message.node)
 
     def _iterate_drawing_and_image_updates(self) -> Iterator[schema.Update | bytes]:
         """Read the newest joint positions, pose and image; yield a new drawing and a new image."""

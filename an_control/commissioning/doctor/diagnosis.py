@@ -452,14 +452,6 @@ class _Search:
 
     # Faults
 
-    def _list_hypotheses(self, candidate: CandidateWiring) -> list[Hypothesis]:
-        """Return all hypotheses to try next: each adds one mistake to those already corrected."""
-        return [
-            *self._list_channel_hypotheses(candidate),
-            *self._list_group_hypotheses(candidate),
-            *self._list_motor_hypotheses(candidate),
-        ]
-
     def _list_channel_hypotheses(self, candidate: CandidateWiring) -> list[Hypothesis]:
         """Return hypotheses of one mistake in a single channel, or of two exchanged channels."""
         found = []
@@ -591,7 +583,11 @@ class _Search:
         The hypothesis is None if none explains enough; its rivals are about as likely.
         """
         settings, likelihood = self._settings, self._likelihood
-        hypotheses = self._list_hypotheses(candidate)
+        hypotheses = [
+            *self._list_channel_hypotheses(candidate),
+            *self._list_group_hypotheses(candidate),
+            *self._list_motor_hypotheses(candidate),
+        ]
         for screened, kept in settings.screenings:
             few = likelihood.select_evenly_spread_ticks(screened)
             costs = likelihood.compute_total_costs(
@@ -676,7 +672,7 @@ class _Search:
         for other in map(int, order):
             if other in refused or consistent[best] > consistent[other]:
                 continue
-            if self._have_common_members(refined[other], refined[best]):
+            if refined[other].has_common_members(refined[best]):
                 continue
             difference = refined_costs[other].cost - refined_costs[best].cost
             near = scores[other] > settings.near_gain * scores[best]
@@ -778,11 +774,6 @@ class _Search:
         first = hypothesis.members[0]
         factor = candidate.scale[first] / hypothesis.candidate.scale[first]
         return bool(np.isclose(abs(factor), (*UNITS, *ROUND)).any())
-
-    def _have_common_members(self, first: Hypothesis, second: Hypothesis) -> bool:
-        """Return whether two hypotheses are about the same channel or the same motor."""
-        same = first.is_motor is second.is_motor
-        return same and bool(set(first.members) & set(second.members))
 
     def _put_most_restoring_hypothesis_first(
         self, accepted: list[int], hypotheses: Sequence[Hypothesis], restored_nats: Sequence[float]

@@ -230,6 +230,10 @@ class Hypothesis(NamedTuple):
         """Return whether the supposed mistake is one of motors, not of channels."""
         return self.kind.startswith("motor")
 
+    def has_common_members(self, other: Hypothesis) -> bool:
+        """Return whether both hypotheses are about the same channel or the same motor."""
+        return self.is_motor is other.is_motor and bool({*self.members} & {*other.members})
+
     @property
     def is_group(self) -> bool:
         """Return whether one mistake affects several channels or actuators together.

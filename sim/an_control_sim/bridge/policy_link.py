@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray
@@ -336,10 +336,6 @@ class PolicyDiagnostics:
             f"watchdog  {self.trips} trips"
             + (f", at most {1e3 * self.longest_s:.0f} ms without a command" if self.trips else ""),
         ]
-
-    def as_dict(self) -> dict[str, float]:
-        """Return a dict of the attributes and their values."""
-        return asdict(self)
 
 
 class DiagnosticsReader:
