@@ -114,9 +114,8 @@ class SimCommand:
 
     def run(self) -> int:
         """Run the episodes, print the results and return the exit status."""
-        exit_on_signal(
-            INTERRUPTED
-        )  # until `_run_node_and_simulator` handles signals, before it starts anything
+        # Until `_run_node_and_simulator` handles signals, before it starts anything.
+        exit_on_signal(INTERRUPTED)
         require_packages("ros", "rclpy")
         require_packages("sim", "gymnasium", "numba", *SIMULATORS.get(self.task or "", ()))
         if self.view:
