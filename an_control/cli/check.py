@@ -41,7 +41,7 @@ from an_control.wiring.draft import find_undecided_lines
 if TYPE_CHECKING:
     from an_control.commissioning.doctor import Recording
     from an_control.commissioning.doctor.recorder import DrivenRecorder
-    from an_control.commissioning.listen import ListenResult, LiveRecorder
+    from an_control.commissioning.listen import ListenResult
     from an_control.commissioning.motion.plan import MotionPlan
     from an_control.commissioning.motion.run import MotionRun
 
@@ -173,10 +173,10 @@ class CheckCommand:
                 findings.problems.append(str(error))
         else:
             self._add_differences_of_wiring_and_model(wiring, table, model, findings)
-        listens = self.live and not self.move
-        live = self._make_live_recorder(wiring, model, findings) if listens else None
-        heard = self._listen_to_robot(wiring, live) if self.live else None
-        recorder: DrivenRecorder | None = live
+        heard: ListenResult | None = None
+        recorder: DrivenRecorder | None = None
+        if self.live:
+            heard, recorder = self._listen_to_robot(wiring, model, findings)
         if self.bag is not None:
             heard, recorder = self._read_bag(self.bag, wiring, model, findings)
         _add_channel_rows(wiring, table, model, heard, findings)
@@ -376,30 +376,26 @@ class CheckCommand:
             raise InputError(f"--bag {error}") from error
         return heard, recorder
 
-    def _listen_to_robot(self, wiring: Wiring, recorder: LiveRecorder | None) -> ListenResult:
-        """Listen to the running robot and return what its sources (topics of the wiring) sent."""
-        from an_control.commissioning.listen import listen_to_sources
+    def _listen_to_robot(
+        self, wiring: Wiring, model: Model | None, findings: Findings
+    ) -> tuple[ListenResult, DrivenRecorder | None]:
+        """Listen to the running robot and return what its sources (topics of the wiring) sent.
 
+        The recorder is for the diagnosis; None if wiring and model allow none, and with ``--move``.
+        """
+        from an_control.commissioning.listen import LiveRecorder, listen_to_sources
+
+        recorder = None
+        if not self.move and model is not None and self._can_diagnose(wiring, model, findings):
+            with suppress(WiringError):  # is a problem already
+                recorder = LiveRecorder(wiring, str(self.model), model)
         seconds = self.seconds or (LISTEN_S if recorder is None else DOCTOR_S)
         try:
-            return listen_to_sources(wiring, self.namespace, seconds, recorder)
+            return listen_to_sources(wiring, self.namespace, seconds, recorder), recorder
         except WiringError:
             raise
         except ValueError as error:
             raise InputError(f"--namespace {self.namespace}: {error}") from error
-
-    def _make_live_recorder(
-        self, wiring: Wiring, model: Model | None, findings: Findings
-    ) -> LiveRecorder | None:
-        """Return a recorder of the running robot; None if wiring and model allow no diagnosis."""
-        if model is None or not self._can_diagnose(wiring, model, findings):
-            return None
-        from an_control.commissioning.listen import LiveRecorder
-
-        try:
-            return LiveRecorder(wiring, str(self.model), model)
-        except WiringError:  # is a problem already
-            return None
 
     def _can_diagnose(self, wiring: Wiring, model: Model, findings: Findings) -> bool:
         """Return whether wrong wiring can be found in recordings with this wiring and model.

@@ -64,7 +64,18 @@ class SimulatedRobot:
 
     def _make_environment(self, camera: bool) -> None:
         """Make the environment, and set the functions that read its observations and sensors."""
-        self._environment = _make_environment(self.simulation, camera)
+        simulation, options = self.simulation, dict(self.simulation.options)
+        if camera:
+            options["render_mode"] = "rgb_array"
+        try:
+            self._environment = open_environment(
+                simulation.environment, disable_env_checker=True, **options
+            )
+        except ValueError as error:
+            allowed = f"an environment registered with gymnasium, and its options; {error}"
+            raise WiringError(
+                simulation.file, "environment", simulation.environment, allowed
+            ) from None
         inner, space = self._environment.unwrapped, self._environment.observation_space
         self._read: Callable[[Any], Any] = np.asarray
         if not isinstance(space, gymnasium.spaces.Box):
@@ -130,15 +141,3 @@ class SimulatedRobot:
     def close(self) -> None:
         """Close the environment."""
         self._environment.close()
-
-
-def _make_environment(simulation: Simulation, camera: bool) -> gymnasium.Env[Any, Any]:
-    """Make the environment that a simulation YAML names."""
-    options = dict(simulation.options)
-    if camera:
-        options["render_mode"] = "rgb_array"
-    try:
-        return open_environment(simulation.environment, disable_env_checker=True, **options)
-    except ValueError as error:
-        allowed = f"an environment registered with gymnasium, and its options; {error}"
-        raise WiringError(simulation.file, "environment", simulation.environment, allowed) from None
