@@ -61,12 +61,14 @@ class EpisodeProgress:
 
     Attributes:
         episode: The index of the current episode.
+        episodes: The number of episodes of the run; 0 if it has no end.
         steps: The number of steps so far in this episode.
         return_: The sum of the rewards so far in this episode.
         finished: The result of the episode if it has just ended, else None.
     """
 
     episode: int
+    episodes: int
     steps: int
     return_: float
     finished: EpisodeResult | None = None
@@ -115,7 +117,7 @@ def run_episodes(
             bridge.wait_for_estop()
         while not episodes or episode < episodes:
             try:
-                results.append(_run_episode(bridge, episode, seed, progress, drawn))
+                results.append(_run_episode(bridge, episode, episodes, seed, progress, drawn))
                 episode += 1
             except RestartRequestedError:
                 continue
@@ -130,6 +132,7 @@ def run_episodes(
 def _run_episode(
     bridge: Bridge,
     episode: int,
+    episodes: int,
     seed: int,
     progress: ProgressCallback | None,
     disturber: Disturber,
@@ -145,7 +148,7 @@ def _run_episode(
     begin_s, return_, steps = time.monotonic(), 0.0, 0
     while not robot.over:
         if steps % STEPS_PER_REPORT == 0:
-            report(EpisodeProgress(episode, steps, return_))
+            report(EpisodeProgress(episode, episodes, steps, return_))
         if stop is not None and steps in (stop.begin, stop.end):
             bridge.set_estop(steps == stop.begin)
         bridge.step()
@@ -168,7 +171,7 @@ def _run_episode(
         walked_m=None if stop is None else stop.walked_m,
         latency_s=np.array(bridge.latency_s),
     )
-    report(EpisodeProgress(episode, steps, return_, result))
+    report(EpisodeProgress(episode, episodes, steps, return_, result))
     return result
 
 
