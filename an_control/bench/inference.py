@@ -195,13 +195,7 @@ def _measure_median_and_p99_duration_us(
 ) -> tuple[float, float]:
     """Call a function repeatedly, and return the median and the 99th percentile of its duration.
 
-    Args:
-        make_step: The function, which makes one step of a policy. Its argument is the index (0 to
-            `INPUTS` - 1) of the prepared readings to use.
-        seconds: Duration of the measurement.
-
-    Returns:
-        The median and the 99th percentile in microseconds.
+    The function gets the index (0 to `INPUTS` - 1) of the prepared readings to use.
     """
     clock_ns = time.perf_counter_ns
     for i in range(WARM_UP_TICKS):
@@ -252,11 +246,6 @@ def _list_supported_engines(sizes: Sizes, compare_variants: bool) -> list[Engine
     """Return the names of the engines with which a policy is to be measured.
 
     They are "numpy" and, if numba is installed and can compile the policy, "numba".
-
-    Args:
-        sizes: Sizes of the policy's layers, which decide whether numba can compile it.
-        compare_variants: Whether architecture variants are compared. If so, the result is "numpy"
-            alone, the only engine that supports every variant.
     """
     compiles = not isinstance(sizes, AttentionSizes) or sizes.can_be_compiled
     installed = importlib.util.find_spec("numba") is not None

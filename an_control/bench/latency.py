@@ -15,8 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from an_control.policy.random_model import make_random_model
 from an_control.ros.graph import QuietNode
 from an_control.ros.node import make_executor
 from an_control.ros.outputs import set_stamp
-from an_control.system.interrupts import make_command_end_with_parent
+from an_control.system.interrupts import run_child_process
 from an_control_sim.envs.tasks import ANT_SIZES
 
 CHANNELS = 28
@@ -65,14 +64,14 @@ def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         weights = make_random_model(ANT_SIZES) if model is None else read_model(model)
-        write_model(folder / "model.safetensors", _copy_model_without_task(weights))
+        # Without its task, which names channels that the wiring here does not have.
+        bare = Model(weights.kind, weights.sizes, weights.arrays, trained=weights.trained)
+        write_model(folder / "model.safetensors", bare)
         wiring = folder / "wiring.yaml"
         wiring.write_text(yaml.safe_dump(_make_wiring_content(weights)), encoding="utf-8")
         echo = [sys.executable, "-m", __name__, "--ros-args", "-r", f"__ns:={namespace}"]
         node = make_policy_node_command_line(wiring, folder / "model.safetensors", namespace)
-        processes = [
-            stack.enter_context(_run_process_during_with_block(command)) for command in (echo, node)
-        ]
+        processes = [stack.enter_context(run_child_process(command)) for command in (echo, node)]
         rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
         stack.callback(rclpy.try_shutdown)
         prober = _Prober(namespace)
@@ -131,15 +130,7 @@ class _Prober:
         self._answer_ns = message.header.stamp.sec * 10**9 + message.header.stamp.nanosec
 
     def measure_latency_s(self, answerer: str, wait_s: float) -> float | None:
-        """Publish a message, wait for the answer, and return the seconds until it came.
-
-        Args:
-            answerer: Which process is to answer: "echo" or "node".
-            wait_s: Maximum time in seconds to wait for the answer.
-
-        Returns:
-            The seconds, or None if no answer came within `wait_s`.
-        """
+        """Publish a message, wait for the answer, and return the seconds until it came."""
         self._stamp_ns += STEP_NS
         set_stamp(self._message.header.stamp, self._stamp_ns)
         self._message.position = array.array("d", self._rng.standard_normal(CHANNELS))
@@ -153,18 +144,7 @@ class _Prober:
 
 
 def _measure_node_and_echo_latency(prober: _Prober, seconds: float) -> dict[str, Any]:
-    """Send messages to the echo process and to the node in turn, and return the measured latencies.
-
-    Args:
-        prober: Sends the messages.
-        seconds: Duration of the measurement.
-
-    Returns:
-        The dict that `measure_latency` returns.
-
-    Raises:
-        RuntimeError: More than `WARM_UP` (50) messages get no answer.
-    """
+    """Send messages to the echo process and to the node in turn, and return the latencies."""
     taken_s: dict[str, list[float]] = {path: [] for path in ANSWER_TOPICS}
     lost = 0
     end_s = time.perf_counter() + seconds
@@ -188,16 +168,7 @@ def _measure_node_and_echo_latency(prober: _Prober, seconds: float) -> dict[str,
 
 
 def _wait_for_answer(prober: _Prober, answerer: str, process: subprocess.Popen[bytes]) -> None:
-    """Send messages until the echo process or the node answers for the first time.
-
-    Args:
-        prober: Sends the messages.
-        answerer: Which process is to answer: "echo" or "node".
-        process: The process that is to answer.
-
-    Raises:
-        RuntimeError: The process has ended or does not answer.
-    """
+    """Send messages until the echo process or the node answers for the first time."""
     end_s = time.perf_counter() + START_S
     while prober.measure_latency_s(answerer, 0.1) is None:
         if process.poll() is not None:
@@ -206,21 +177,10 @@ def _wait_for_answer(prober: _Prober, answerer: str, process: subprocess.Popen[b
             raise RuntimeError(f"the {answerer} did not answer within {START_S:.0f} s")
 
 
-def _copy_model_without_task(model: Model) -> Model:
-    """Return a copy of the model without its task, so that the node accepts other channels.
-
-    The task names channels that the wiring file of the measurement does not have.
-    """
-    return Model(model.kind, model.sizes, model.arrays, trained=model.trained)
-
-
 def _make_wiring_content(model: Model) -> dict[str, Any]:
     """Return the content of the wiring file with which the measured policy node runs.
 
     Its channels are the positions of `CHANNELS` (28) joints in one JointState message.
-
-    Args:
-        model: The node's model. The wiring has one actuator for each of its actions.
     """
     assert isinstance(model.sizes, AttentionSizes)
     message_type = "sensor_msgs/msg/JointState"
@@ -244,21 +204,6 @@ def _make_wiring_content(model: Model) -> dict[str, Any]:
             },
         },
     }
-
-
-@contextmanager
-def _run_process_during_with_block(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command line as a process, which is ended at the end of the `with` block."""
-    process = subprocess.Popen(make_command_end_with_parent(command), start_new_session=True)
-    try:
-        yield process
-    finally:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(5.0)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def main() -> int:

@@ -6,7 +6,6 @@ node or a stub, which receives all messages of a step and answers once.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ import rclpy
 from std_srvs.srv import Trigger
 
 from an_control.ros.graph import QuietNode
-from an_control.system.interrupts import make_command_end_with_parent
+from an_control.system.interrupts import run_child_process
 from an_control.system.share import find_share_path
 from an_control.wiring import CommandMessage
 from an_control.wiring.messages import import_message_class, make_stamp_reader
@@ -35,18 +34,22 @@ from an_control_sim.process import (
     make_events_executor,
 )
 
+START_S = 60.0
+"""Seconds to wait until the node answers."""
+CALLS = 1000
+"""Number of calls of which the mean duration is measured."""
+
 
 class EchoNode(QuietNode):
     """Stand-in for the policy node that answers every step of a simulation with commands of 0.
 
     Args:
         simulation: The simulation whose messages the node answers.
-        name: Name of the node, by default the name of a policy node.
         **node_options: Keyword arguments of rclpy's Node.
     """
 
-    def __init__(self, simulation: Simulation, name: str = "policy", **node_options: Any) -> None:
-        super().__init__(name, **node_options)
+    def __init__(self, simulation: Simulation, **node_options: Any) -> None:
+        super().__init__("policy", **node_options)
         command = simulation.command
         self._replies = [
             CommandMessage(
@@ -71,12 +74,7 @@ class EchoNode(QuietNode):
         self.create_service(Trigger, "~/reset_state", self._on_reset)
 
     def _make_message_callback(self, topic: str, kind: Any) -> Callable[[Any], None]:
-        """Return a subscription callback, which answers a step when the step's last message comes.
-
-        Args:
-            topic: Name of the subscribed topic.
-            kind: Class of the topic's messages.
-        """
+        """Return a subscription callback, which answers a step when its last message comes."""
         stamp_of = make_stamp_reader(kind)
 
         def receive_message(message: Any) -> None:
@@ -109,7 +107,6 @@ def measure_lockstep_speed(
     *,
     steps: int = 3000,
     node_command_line: Sequence[str] | None = None,
-    start_timeout_s: float = 60.0,
 ) -> dict[str, float]:
     """Measure the steps per second in lockstep with a node, and the duration of a step's parts.
 
@@ -122,7 +119,6 @@ def measure_lockstep_speed(
         steps: Number of steps to measure.
         node_command_line: Command line that starts a node named `policy`; None starts an
             `EchoNode`.
-        start_timeout_s: Seconds to wait until the node answers.
 
     Returns:
         A mapping from name to figure. "steps_per_s" is the rate, and "step_us" the time of one step
@@ -135,34 +131,17 @@ def measure_lockstep_speed(
     path = Path(simulation or find_share_path("config/ant_sim.yaml"))
     command = node_command_line or [sys.executable, "-m", "an_control.bench.lockstep", str(path)]
     # Jazzy's ROS graph keeps a node that was dropped without being destroyed.
-    with initialise_ros_and_create_node("simulator", "") as simulator:
-        node = subprocess.Popen(make_command_end_with_parent(command), start_new_session=True)
+    with initialise_ros_and_create_node("simulator", "") as simulator, run_child_process(command):
+        robot = SimulatedRobot(load_simulation(path))
+        bridge = Bridge(simulator, robot, start_timeout_s=START_S)
         try:
-            bridge = Bridge(
-                simulator,
-                SimulatedRobot(load_simulation(path)),
-                start_timeout_s=start_timeout_s,
-            )
-            try:
-                return _measure_step_times(bridge, steps)
-            finally:
-                bridge.close()
+            return _measure_step_times(bridge, steps)
         finally:
-            node.terminate()
-            try:
-                node.wait(5.0)
-            except subprocess.TimeoutExpired:
-                node.kill()
-                node.wait()
+            bridge.close()
 
 
 def _measure_step_times(bridge: Bridge, steps: int) -> dict[str, float]:
-    """Run steps in lockstep, and return the figures that `measure_lockstep_speed` describes.
-
-    Args:
-        bridge: Simulator that exchanges messages with the node; it is started here.
-        steps: Number of steps to measure.
-    """
+    """Run steps in lockstep, and return the figures that `measure_lockstep_speed` describes."""
     bridge.wait_for_policy()
     bridge.start_episode(0, 0)
     robot = bridge.robot
@@ -175,17 +154,13 @@ def _measure_step_times(bridge: Bridge, steps: int) -> dict[str, float]:
     wall_s = time.perf_counter() - begin_s
     latency_s = np.array(bridge.latency_s)
 
-    def step_with_safe_command() -> None:
-        """Step the environment with the safe command (that does no harm), without messages."""
-        robot.step(robot.commands.safe)
-
     return {
         "steps_per_s": steps / wall_s,
         "step_us": 1e6 * wall_s / steps,
         "latency_p50_us": 1e6 * float(np.quantile(latency_s, 0.5)),
         "latency_p99_us": 1e6 * float(np.quantile(latency_s, 0.99)),
         "environment_us": _measure_mean_call_time_us(
-            lambda: _reset_if_episode_over_and_step(bridge, step_with_safe_command)
+            lambda: _reset_if_episode_over_and_step(bridge, lambda: robot.step(robot.commands.safe))
         ),
         "messages_us": _measure_mean_call_time_us(lambda: robot.fill_messages(1)),
         "timeouts": float(bridge.timeouts - timeouts),
@@ -193,28 +168,18 @@ def _measure_step_times(bridge: Bridge, steps: int) -> dict[str, float]:
 
 
 def _reset_if_episode_over_and_step(bridge: Bridge, step: Callable[[], None]) -> None:
-    """Make one step of the simulation; if the episode has ended, reset the robot first.
-
-    Args:
-        bridge: Simulator that exchanges messages with the node.
-        step: Function that makes the step.
-    """
+    """Make one step of the simulation; if the episode has ended, reset the robot first."""
     if bridge.robot.over:
         bridge.robot.reset(0)
     step()
 
 
-def _measure_mean_call_time_us(call: Callable[[], None], times: int = 1000) -> float:
-    """Return the mean duration of a function's call in microseconds.
-
-    Args:
-        call: The function.
-        times: Number of calls.
-    """
+def _measure_mean_call_time_us(call: Callable[[], None]) -> float:
+    """Return the mean duration of a function's call in microseconds."""
     begin_s = time.perf_counter()
-    for _ in range(times):
+    for _ in range(CALLS):
         call()
-    return 1e6 * (time.perf_counter() - begin_s) / times
+    return 1e6 * (time.perf_counter() - begin_s) / CALLS
 
 
 def main() -> int:

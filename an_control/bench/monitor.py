@@ -71,16 +71,8 @@ def _measure_overhead_with_engine(
     ) -> np.ndarray:
         """Step the policy without and with the monitor, and store how much the times differ.
 
-        Args:
-            ordered: Readings (N,) in the order of the model's channels, for the policy without the
-                monitor.
-            as_they_arrive: The same readings (N,) in the order of their arrival, for the policy
-                with the monitor.
-            tick_kind: Kind of the tick, such as "signals move": the key in `taken` under which the
-                time is stored.
-
-        Returns:
-            The action (A,) of the policy with the monitor.
+        The first gets the readings (N,) in the order of the model's channels, the second in the
+        order of their arrival, and its action is returned.
         """
         begin_ns = time.perf_counter_ns()
         alone.step_array(ordered, ids)
@@ -116,15 +108,7 @@ def _measure_overhead_with_engine(
 
 
 def _summarise_durations_us(durations_ns: list[int]) -> dict[str, float | None]:
-    """Return the median, the 99th percentile and the maximum of durations.
-
-    Args:
-        durations_ns: Durations in nanoseconds.
-
-    Returns:
-        The three figures in microseconds, by the names "p50_us", "p99_us" and "max_us"; each is
-        None if there are no durations.
-    """
+    """Return the median, the 99th percentile and the maximum of durations."""
     if not durations_ns:
         return {"p50_us": None, "p99_us": None, "max_us": None}
     p50, p99, longest = (float(np.percentile(durations_ns, share)) / 1e3 for share in (50, 99, 100))

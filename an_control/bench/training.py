@@ -60,12 +60,7 @@ def measure_training_speed(seconds: float) -> dict[str, Any]:
     model = people[0]
 
     def add_row_and_return_rate(engine: str, steps_per_s: float) -> float:
-        """Add the row of one implementation to the result, and return its steps per second.
-
-        Args:
-            engine: Description of the implementation that plays the episodes.
-            steps_per_s: Steps per second; the returned number.
-        """
+        """Add the row of one implementation to the result, and return its steps per second."""
         rows.append({"engine": engine, "steps_per_s": steps_per_s})
         return steps_per_s
 
@@ -170,15 +165,7 @@ def _measure_steps_per_s(
     seconds: float,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """Return the median steps per second with which an engine plays episodes.
-
-    Args:
-        engine: Plays the episodes.
-        models: The models. Each of them plays one episode from every start.
-        starts: Initial states of the episodes.
-        seconds: Duration of the measurement.
-        clock: Returns the time in seconds, of the wall clock or of the processor.
-    """
+    """Return the median steps per second with which an engine plays episodes."""
     engine.play(models[:2], starts[:2])
     return measure_median_steps_per_s(
         lambda: int(engine.play(models, starts).steps.sum()), seconds, clock
@@ -209,9 +196,6 @@ def _measure_evojax_steps_per_s(seconds: float) -> float:
 
     EvoJAX plays all episodes for an equal number of steps, and continues to compute steps of an
     episode that has ended. Those steps count here too.
-
-    Args:
-        seconds: Duration of the measurement.
     """
     import logging
 
@@ -248,14 +232,8 @@ def _make_rollout_with_authors_modules(model: Model) -> Callable[[Any], int]:
     """Return a function that plays episodes with torch modules like the paper authors' own.
 
     As in the authors' code (Tang & Ha 2021), every step runs torch modules, and computes the
-    projections of queries and keys anew.
-
-    Args:
-        model: The shipped CartPole policy, whose weights are copied into the modules.
-
-    Returns:
-        A function that gets an environment, plays `EPISODES` (10) episodes in it, and returns the
-        number of steps.
+    projections of queries and keys anew. The function plays `EPISODES` (10) episodes in an
+    environment, and returns the number of steps.
     """
     import torch
     from torch import nn

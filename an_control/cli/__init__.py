@@ -76,15 +76,7 @@ def run_verb(load_verb: Callable[[], type[Any]], prog: str, arguments: Sequence[
 
 
 def _handle_call_without_verb(first: str, rest: Sequence[str]) -> int:
-    """Handle a call of `an-control` whose first argument is not a verb, and return the exit status.
-
-    Args:
-        first: First argument, such as ``--help``; "" if there are no arguments.
-        rest: Remaining arguments.
-
-    Raises:
-        InputError: ``--completion`` names no supported shell.
-    """
+    """Handle a call of `an-control` whose first argument is no verb; return the exit status."""
     if first in ("-h", "--help"):
         print(format_usage())
     elif first == "--version":
@@ -107,10 +99,6 @@ def _run_and_report_errors(prog: str, work: Callable[[], int]) -> int:
 
     An expected error, such as bad input, is printed on standard error in one line, without a
     traceback.
-
-    Args:
-        prog: Name of the program in messages, such as ``an-control sim``.
-        work: Function that does the work and returns an exit status.
     """
     try:
         with OUTPUT.print_remaining_notes_at_end():

@@ -110,7 +110,7 @@ class BenchCommand:
             if self.what == "ros" and sizes.actions != ANT_ACTIONS:
                 found = f"{sizes.actions} actions"
                 raise InputError(f"--model {self.model}: has {found}, the Ant takes {ANT_ACTIONS}")
-        measure = {
+        measure = {  # each returns the values for --json
             "inference": self._measure_and_print_tick_duration,
             "parts": self._measure_and_print_architecture_variants,
             "monitor": self._measure_and_print_monitor_overhead_per_tick,
@@ -127,11 +127,7 @@ class BenchCommand:
         return 0
 
     def _check_options_affect_benchmark(self) -> None:
-        """Check that each option that was given has an effect on the benchmark that is run.
-
-        Raises:
-            InputError: An option has no effect; the text names it and lists the allowed options.
-        """
+        """Check that each option that was given has an effect on the benchmark that is run."""
         reads = *USED_OPTIONS[self.what], "json"
         for one in fields(self)[1:]:
             if one.name not in reads and (value := getattr(self, one.name)) != one.default:
@@ -142,11 +138,7 @@ class BenchCommand:
                 )
 
     def _measure_and_print_tick_duration(self) -> dict[str, Any]:
-        """Measure and print the duration of a policy's tick (control step) on one core.
-
-        Returns:
-            The measured values for ``--json``, by name.
-        """
+        """Measure and print the duration of a policy's tick (control step) on one core."""
         rows = list(measure_tick_time_on_one_core(self.model, self.seconds))
         _print_table("a tick on one core, us", INFERENCE_COLUMNS, rows)
         ratios = (
@@ -158,11 +150,7 @@ class BenchCommand:
         return {"model": str(self.model or RANDOM), "rows": rows, "linearity": ratios}
 
     def _measure_and_print_architecture_variants(self) -> dict[str, Any]:
-        """Measure and print the duration of a tick of each variant of the policy's architecture.
-
-        Returns:
-            The measured values for ``--json``, by name.
-        """
+        """Measure and print the duration of a tick of each variant of the policy's architecture."""
         rows = list(measure_tick_time_on_one_core(None, self.seconds, compare_variants=True))
         _print_table("a tick on one core, us", PARTS_COLUMNS, rows)
         ratios = compute_growth_of_time_per_channel(rows, group_by="parts")
@@ -170,11 +158,7 @@ class BenchCommand:
         return {"model": RANDOM, "rows": rows, "linearity": ratios}
 
     def _measure_and_print_monitor_overhead_per_tick(self) -> dict[str, Any]:
-        """Measure and print the time that the identity monitor adds to a tick.
-
-        Returns:
-            The measured values for ``--json``, by name.
-        """
+        """Measure and print the time that the identity monitor adds to a tick."""
         require_packages("sim", "gymnasium")
         from an_control.bench.monitor import measure_monitor_overhead
 
@@ -190,11 +174,7 @@ class BenchCommand:
         return {"model": str(path), "rows": rows}
 
     def _measure_and_print_ros_latency_and_speed(self) -> dict[str, Any]:
-        """Measure and print the policy node's latency and its steps per second in lockstep.
-
-        Returns:
-            The measured values for ``--json``, by name.
-        """
+        """Measure and print the policy node's latency and its steps per second in lockstep."""
         require_packages("ros", "rclpy")
         from an_control.bench.latency import make_policy_node_command_line, measure_latency
 
@@ -224,11 +204,7 @@ class BenchCommand:
         return {"latency": latency, "lockstep": lockstep}
 
     def _measure_and_print_ant_simulation_speed(self) -> dict[str, Any]:
-        """Measure and print the steps per second of the Ant environment.
-
-        Returns:
-            The measured values for ``--json``, by name.
-        """
+        """Measure and print the steps per second of the Ant environment."""
         require_packages("sim", "pybullet_envs_gymnasium")
         from an_control_sim.envs.ant_benchmark import ROUNDS, compare_ant_simulation_speeds
 
@@ -242,11 +218,7 @@ class BenchCommand:
         return result
 
     def _measure_and_print_training_speed(self) -> dict[str, Any]:
-        """Measure and print how many environment steps per second the rollouts of training play.
-
-        Returns:
-            The measured values for ``--json``, by name.
-        """
+        """Measure and print how many environment steps per second the rollouts of training play."""
         require_packages("train", "cma")
         from an_control.bench.training import measure_training_speed, measure_worker_speedup
 
@@ -277,11 +249,7 @@ class BenchCommand:
 def _print_table(title: str, columns: dict[str, str], rows: Iterable[dict[str, Any]]) -> None:
     """Print rows of values as a table.
 
-    Args:
-        title: Text above the table.
-        columns: A mapping from the key of a value in `rows` to the heading of the column that shows
-            it.
-        rows: One dict for each row of the table. Values under other keys are not shown.
+    `columns` has the heading of each shown column, by the key of its values in `rows`.
     """
     table = Table(title=title, title_justify="left")
     for heading in columns.values():
@@ -303,10 +271,8 @@ def _format_cell(value: Any) -> str:
 def _print_ratios_of_time_per_channel(ratios: dict[str, float]) -> None:
     """Print, for each engine or part, how the time per added channel grows with their number.
 
-    Args:
-        ratios: A mapping from the name of an engine or part to a ratio: the time that one more
-            channel takes if there are many channels, divided by the time that it takes if there are
-            few.
+    The ratio is the time that one more channel takes if there are many, divided by that if there
+    are few.
     """
     low, middle, high = CHANNELS[1:]
     for name, ratio in ratios.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,8 +42,7 @@ from an_control.wiring.draft import find_undecided_lines
 
 if TYPE_CHECKING:
     from an_control.commissioning.doctor import Recording
-    from an_control.commissioning.doctor.driven import DrivenRecorder
-    from an_control.commissioning.doctor.live import LiveRecorder
+    from an_control.commissioning.doctor.recorder import DrivenRecorder
     from an_control.commissioning.listen import ListenResult
     from an_control.commissioning.motion.plan import MotionPlan
     from an_control.commissioning.motion.run import MotionRun
@@ -94,8 +94,6 @@ class Findings:
     motion: list[dict[str, Any]] = field(default_factory=list)
     doctor: list[dict[str, Any]] = field(default_factory=list)
     diff: str = ""
-    """Difference between the text of the wiring file and the corrected text; "" if nothing is
-    corrected."""
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     looked_at: list[str] = field(default_factory=list)
@@ -173,17 +171,18 @@ class CheckCommand:
         ]
         findings.notes += describe_unread_sources_by_name(wiring).values()
         if model is None:
-            findings.problems += self._find_command_problems(wiring)
+            try:
+                make_command_messages(wiring.command, str(self.wiring))
+            except WiringError as error:  # the node refuses it, whichever model it runs
+                findings.problems.append(str(error))
         else:
             self._add_differences_of_wiring_and_model(wiring, table, model, findings)
-        listens = self.live and not self.move
-        live = self._make_live_recorder(wiring, model, findings) if listens else None
-        heard = self._listen_to_robot(wiring, live) if self.live else None
-        recorder: DrivenRecorder | None = live
+        heard: ListenResult | None = None
+        recorder: DrivenRecorder | None = None
+        if self.live:
+            heard, recorder = self._listen_to_robot(wiring, model, findings)
         if self.bag is not None:
-            heard, said = self._read_bag_with_notes(wiring, self.bag)
-            findings.notes += said
-            recorder = self._make_recorder_from_bag(wiring, model, findings)
+            heard, recorder = self._read_bag(self.bag, wiring, model, findings)
         _add_channel_rows(wiring, table, model, heard, findings)
         _add_actuator_rows(wiring, str(self.model), model, findings)
         if heard is not None:
@@ -217,15 +216,7 @@ class CheckCommand:
         moved: bool,
         findings: Findings,
     ) -> None:
-        """Add lists of what was checked and what was not, and notes on what could not be checked.
-
-        Args:
-            model: The model; None if none is given.
-            listened: What was received from the robot or read from a bag; None if neither was done.
-            examined: Whether a recording was examined for wrong wiring.
-            moved: Whether the actuators were moved one at a time.
-            findings: Receives the lists and notes.
-        """
+        """Add lists of what was checked and what was not, and notes on what could not be."""
         ranged = model is not None and bool(get_channel_ranges_in_training(model))
         parts = [
             ("names and rate of the model", model is not None, "--model"),
@@ -253,11 +244,7 @@ class CheckCommand:
             )
 
     def _check_motion_options(self) -> None:
-        """Refuse wrong combinations of the options for a motion of the robot (``--move``).
-
-        Raises:
-            InputError: An option is missing, or does not fit the others.
-        """
+        """Refuse wrong combinations of the options for a motion of the robot (``--move``)."""
         if not self.move:
             if self.yes or self.amplitude is not None:
                 raise InputError("--yes, --amplitude: only with --move")
@@ -276,17 +263,8 @@ class CheckCommand:
     def _try_to_move_robot(self, wiring: Wiring, findings: Findings) -> bool:
         """Move the actuators one at a time, and add what that shows to `findings`.
 
-        With ``--fix`` the corrected wiring is written.
-
-        Args:
-            wiring: The robot's wiring.
-            findings: Receives tables, problems and notes.
-
-        Returns:
-            Whether the whole motion was made; if not, a problem says why.
-
-        Raises:
-            InputError: The channels are patches of a camera, or the namespace is not valid.
+        With ``--fix`` the corrected wiring is written. Return whether the whole motion was made; if
+        not, a problem says why.
         """
         from an_control.commissioning.motion import report
         from an_control.commissioning.motion.compare import diagnose_motion
@@ -301,7 +279,7 @@ class CheckCommand:
         run = MotionRun(wiring, settings)
         if self.sim is not None:
             require_packages("sim", "gymnasium")
-            from an_control_sim.bridge.motion_run import move_and_time_simulated_robot
+            from an_control_sim.bridge.direct_robot import move_and_time_simulated_robot
 
             seconds = move_and_time_simulated_robot(run, self.sim)
             findings.notes.append(f"motion: {seconds:.1f} s of simulated time")
@@ -334,12 +312,6 @@ class CheckCommand:
         """Move the actuators of a running robot one at a time.
 
         If the robot must not be moved, `run.stopped` says why.
-
-        Args:
-            run: The run of the motion, which records the readings.
-
-        Raises:
-            InputError: The namespace is not valid.
         """
         from an_control.commissioning.motion.live import MotionRefusedError, move_live_robot
         from an_control.commissioning.motion.report import describe_plan
@@ -360,32 +332,10 @@ class CheckCommand:
         except ValueError as error:
             raise InputError(f"--namespace {self.namespace}: {error}") from error
 
-    def _find_command_problems(self, wiring: Wiring) -> list[str]:
-        """Return a list with the error of the wiring's command section, [] if there is none.
-
-        There is an error if the command messages cannot be made. The policy node refuses such a
-        wiring, whichever model it runs.
-
-        Args:
-            wiring: The robot's wiring.
-        """
-        try:
-            make_command_messages(wiring.command, str(self.wiring))
-        except WiringError as error:
-            return [str(error)]
-        return []
-
     def _add_differences_of_wiring_and_model(
         self, wiring: Wiring, table: ChannelTable, model: Model, findings: Findings
     ) -> None:
-        """Add to `findings` why the policy node would refuse to run this model with this wiring.
-
-        Args:
-            wiring: The robot's wiring.
-            table: Table of the channels that this wiring defines.
-            model: The model to compare the wiring with.
-            findings: Receives the problems and notes.
-        """
+        """Add to `findings` why the policy node would refuse to run this model with this wiring."""
         try:
             controller = Controller(str(self.wiring), str(self.model), "numpy")
         except WiringError as error:
@@ -407,119 +357,57 @@ class CheckCommand:
             names, str(self.model), monitor_is_on=watched
         )
 
-    def _read_bag_with_notes(self, wiring: Wiring, path: Path) -> tuple[ListenResult, list[str]]:
-        """Collect from a bag what the wiring's sources (topics) sent.
+    def _read_bag(
+        self, path: Path, wiring: Wiring, model: Model | None, findings: Findings
+    ) -> tuple[ListenResult, DrivenRecorder | None]:
+        """Collect from a bag what the wiring's sources (topics) sent, and add notes about the bag.
 
-        Args:
-            wiring: The robot's wiring.
-            path: Path of the bag, a ROS 2 recording.
-
-        Returns:
-            What was observed, as of a running robot; and notes about the bag, one sentence each.
-
-        Raises:
-            InputError: The bag cannot be read.
+        The recorder has the content for the diagnosis; None if wiring and model allow none.
         """
         from rclpy.serialization import deserialize_message
 
         from an_control.commissioning.bag import listen_to_bag_and_list_notes
+        from an_control.commissioning.doctor.bag import make_recorder_from_bag
         from an_control.record.layout import BagError
         from an_control.record.reader import Bag
 
+        recorder, robot = None, (self.namespace, deserialize_message)
         try:
-            return listen_to_bag_and_list_notes(
-                wiring, Bag(path), self.namespace, deserialize_message
-            )
+            bag = Bag(path)
+            heard, notes = listen_to_bag_and_list_notes(wiring, bag, *robot)
+            findings.notes += notes
+            if model is not None and self._can_diagnose(wiring, model, findings):
+                with suppress(WiringError):  # is a problem already
+                    recorder = make_recorder_from_bag(wiring, str(self.model), model, bag, *robot)
         except BagError as error:
             raise InputError(f"--bag {error}") from error
+        return heard, recorder
 
-    def _listen_to_robot(self, wiring: Wiring, recorder: LiveRecorder | None) -> ListenResult:
+    def _listen_to_robot(
+        self, wiring: Wiring, model: Model | None, findings: Findings
+    ) -> tuple[ListenResult, DrivenRecorder | None]:
         """Listen to the running robot and return what its sources (topics of the wiring) sent.
 
-        Args:
-            wiring: The robot's wiring.
-            recorder: Recorder that also receives the messages, for the diagnosis of wrong wiring;
-                None if there is no diagnosis.
-
-        Raises:
-            InputError: The namespace is not a valid ROS 2 name.
+        The recorder is for the diagnosis; None if wiring and model allow none, and with ``--move``.
         """
-        from an_control.commissioning.listen import listen_to_sources
+        from an_control.commissioning.listen import LiveRecorder, listen_to_sources
 
+        recorder = None
+        if not self.move and model is not None and self._can_diagnose(wiring, model, findings):
+            with suppress(WiringError):  # is a problem already
+                recorder = LiveRecorder(wiring, str(self.model), model)
         seconds = self.seconds or (LISTEN_S if recorder is None else DOCTOR_S)
         try:
-            return listen_to_sources(wiring, self.namespace, seconds, recorder)
+            return listen_to_sources(wiring, self.namespace, seconds, recorder), recorder
         except WiringError:
             raise
         except ValueError as error:
             raise InputError(f"--namespace {self.namespace}: {error}") from error
 
-    def _make_live_recorder(
-        self, wiring: Wiring, model: Model | None, findings: Findings
-    ) -> LiveRecorder | None:
-        """Return a recorder of the running robot, for the diagnosis of wrong wiring.
-
-        Args:
-            wiring: The robot's wiring.
-            model: The model, whose monitor is needed for the diagnosis; None if none is given.
-            findings: Receives a note if the model has no monitor.
-
-        Returns:
-            The recorder, or None if this wiring and model allow no diagnosis.
-        """
-        if model is None or not self._can_diagnose(wiring, model, findings):
-            return None
-        from an_control.commissioning.doctor.live import LiveRecorder
-
-        try:
-            return LiveRecorder(wiring, str(self.model), model)
-        except WiringError:  # is a problem already
-            return None
-
-    def _make_recorder_from_bag(
-        self, wiring: Wiring, model: Model | None, findings: Findings
-    ) -> DrivenRecorder | None:
-        """Return a recorder with the readings and commands of the bag, for the diagnosis.
-
-        The diagnosis finds wrong wiring.
-
-        Args:
-            wiring: The robot's wiring.
-            model: The model, whose monitor is needed for the diagnosis; None if none is given.
-            findings: Receives a note if the model has no monitor.
-
-        Returns:
-            The recorder, or None if this wiring and model allow no diagnosis.
-
-        Raises:
-            InputError: The bag cannot be read.
-        """
-        if model is None or not self._can_diagnose(wiring, model, findings):
-            return None
-        from rclpy.serialization import deserialize_message
-
-        from an_control.commissioning.doctor.bag import make_recorder_from_bag
-        from an_control.record.layout import BagError
-        from an_control.record.reader import Bag
-
-        assert self.bag is not None
-        path, bag = str(self.model), Bag(self.bag)
-        try:
-            return make_recorder_from_bag(
-                wiring, path, model, bag, self.namespace, deserialize_message
-            )
-        except WiringError:  # is a problem already
-            return None
-        except BagError as error:
-            raise InputError(f"--bag {error}") from error
-
     def _can_diagnose(self, wiring: Wiring, model: Model, findings: Findings) -> bool:
         """Return whether wrong wiring can be found in recordings with this wiring and model.
 
-        Args:
-            wiring: The robot's wiring; one with a camera cannot be diagnosed.
-            model: The model, which must have a monitor.
-            findings: Receives a note if the model has no monitor.
+        If the model has no monitor, a note says so; a wiring with a camera cannot be diagnosed.
         """
         if wiring.images:
             return False
@@ -533,7 +421,7 @@ class CheckCommand:
     def _record_simulation(self) -> Recording:
         """Run the simulated robot under this wiring and model, and return a recording of it."""
         require_packages("sim", "gymnasium", "numba")
-        from an_control_sim.bridge.doctor_run import record_simulation_and_returns
+        from an_control_sim.bridge.direct_robot import record_simulation_and_returns
 
         assert self.sim is not None
         controller = Controller(str(self.wiring), str(self.model), None)
@@ -545,19 +433,8 @@ class CheckCommand:
     ) -> bool:
         """Find the mistakes in the wiring that a recording shows, and add them to `findings`.
 
-        With ``--fix`` the corrected wiring is written.
-
-        Args:
-            wiring: The robot's wiring.
-            model: The model, whose monitor predicts readings.
-            recording: Readings and commands of the robot.
-            findings: Receives the mistakes and the corrected lines.
-
-        Returns:
-            Whether the recording was long enough for a diagnosis.
-
-        Raises:
-            InputError: The model has no monitor.
+        With ``--fix`` the corrected wiring is written. Return whether the recording was long enough
+        for a diagnosis.
         """
         from an_control.commissioning.doctor import DOCTOR, diagnose, report
         from an_control.commissioning.doctor.repair import Repair
@@ -589,16 +466,7 @@ def _add_channel_rows(
     heard: ListenResult | None,
     findings: Findings,
 ) -> None:
-    """Add a row to the table of channels in `findings` for each channel of wiring and model.
-
-    Args:
-        wiring: The robot's wiring.
-        table: Table of the channels that this wiring defines.
-        model: The model to compare with; None if none is given.
-        heard: What was observed of the robot, with the ranges of its readings; None if the check
-            did not listen.
-        findings: Receives the rows, and problems with the readings.
-    """
+    """Add a row to the table of channels in `findings` for each channel of wiring and model."""
     trained = () if model is None else model.task.channels
     ranges = {} if model is None else get_channel_ranges_in_training(model)
     seen = {} if heard is None else heard.ranges
@@ -636,19 +504,7 @@ def _add_channel_rows(
 def _make_channel_row(
     id_: str, heard: ListenResult, ranges: dict[str, tuple[float, float]], findings: Findings
 ) -> dict[str, Any]:
-    """Return the cells of a channel's table row that describe its readings.
-
-    Args:
-        id_: Id of the channel.
-        heard: What was observed of the robot.
-        ranges: The lowest and the highest reading in training by channel id, where known.
-        findings: Receives problems with the readings, such as a unit that differs from training.
-
-    Returns:
-        The cells, by column: "present" (the share of attempts to read the channel that found a
-        reading), "low", "high", and "trained_low" and "trained_high" if the range in training is
-        known.
-    """
+    """Return the cells of a channel's table row that describe its readings."""
     one = heard.ranges.get(id_)
     if one is None:
         return {"present": 0.0, "low": None, "high": None}
@@ -683,13 +539,6 @@ def _add_actuator_rows(
     """Add a row to the table of actuators in `findings` for each actuator of the wiring.
 
     The row says which action of the model the actuator receives.
-
-    Args:
-        wiring: The robot's wiring.
-        model_path: Path of the model file, for errors.
-        model: The model, whose actions are assigned to actuators by name; None if none is given.
-        findings: Receives the rows, and a note if wiring and model list the actuators in different
-            orders.
     """
     places: list[int] | None = list(range(len(wiring.command.names)))
     trained = () if model is None else get_actuator_names(model)
@@ -713,12 +562,7 @@ def _add_actuator_rows(
 
 
 def _add_source_rows(heard: ListenResult, findings: Findings) -> None:
-    """Add a row to the table of sources in `findings` for each source, and the problems with it.
-
-    Args:
-        heard: What was observed of the sources (topics of the wiring).
-        findings: Receives the rows, notes and problems.
-    """
+    """Add a row to the table of sources in `findings` for each source, and the problems with it."""
     for one in heard.sources:
         problem = one.describe_problem(heard.seconds, heard.control_hz)
         findings.sources.append(
@@ -771,11 +615,7 @@ def _print_findings(findings: Findings) -> None:
 
 
 def _join_range_ends(channel: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of a table row in which low and high of each range are joined to one text.
-
-    Args:
-        channel: Row of the table of channels, by column.
-    """
+    """Return a copy of a table row in which low and high of each range are joined to one text."""
     ends = [end for pair in RANGES.values() for end in pair]
     row = {key: value for key, value in channel.items() if key not in ends}
     for name, (low, high) in RANGES.items():
@@ -788,10 +628,6 @@ def _make_table(title: str, rows: list[dict[str, Any]]) -> Table:
     """Return a table that can be printed, made from these rows.
 
     In a narrow window long texts are folded into several lines; nothing is cut off.
-
-    Args:
-        title: Text above the table.
-        rows: The rows, each with its cells by column name. A row may lack columns.
     """
     table = Table(title=title, title_justify="left", box=SIMPLE)
     columns = list(dict.fromkeys(key for row in rows for key in row))

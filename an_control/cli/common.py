@@ -119,11 +119,7 @@ def replace_model_names_by_paths(verb: Command) -> Command:
 
 
 def _is_model_file_type(type_hint: Any) -> bool:
-    """Return whether an option of this type is the path of a model file.
-
-    Args:
-        type_hint: Type of the option's dataclass field.
-    """
+    """Return whether an option of this type is the path of a model file."""
     return any(part is Input.MODEL or _is_model_file_type(part) for part in get_args(type_hint))
 
 

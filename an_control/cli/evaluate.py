@@ -126,12 +126,7 @@ class EvaluateCommand:
         return EvaluateOptions(self.model, protocols, **given)
 
     def _refuse_protocol_options_beside_table(self) -> None:
-        """Check that with ``--table`` no option is given that belongs into its protocols.
-
-        Raises:
-            InputError: Such an option is given; the text of the error shows how to write it in a
-                protocol.
-        """
+        """Check that with ``--table`` no option is given that belongs into its protocols."""
         given = {n: v for n, v in vars(self.disturbance).items() if v != getattr(USUAL, n)}
         others = [one for one in fields(self) if one.name in ("memory", "until")]
         given |= {
@@ -152,11 +147,7 @@ class EvaluateCommand:
         )
 
     def _is_option_changed(self, option: Field[Any]) -> bool:
-        """Return whether an option has a value other than its default.
-
-        Args:
-            option: Dataclass field of the option.
-        """
+        """Return whether an option has a value other than its default."""
         return bool(getattr(self, option.name) != option.default)
 
     def _print_progress(self, progress: RunProgress) -> None:
@@ -190,14 +181,7 @@ class EvaluateCommand:
         write_json(self.json, {**about, **described, **alone})
 
     def _measure_identification_and_get_exit_status(self) -> int:
-        """Measure how many steps the neurons need to identify their channels, and print the tables.
-
-        Returns:
-            The exit status.
-
-        Raises:
-            InputError: An option has no effect on this measurement, or a file cannot be written.
-        """
+        """Measure how many steps the neurons need to identify their channels, and print it."""
         require_packages("train", "matplotlib")
         from an_control.learning.evaluation.comparison import write_markdown_tables
         from an_control.learning.evaluation.identification import (
@@ -240,10 +224,6 @@ def _format_results_of_protocol(name: str, results: list[PlayedEpisode]) -> str:
     """Format the results under one protocol as a line: the mean return, and the detected moves.
 
     A move is a change of the input slots at which signals arrive; the monitor detects it or not.
-
-    Args:
-        name: Name of the protocol.
-        results: Results of the protocol's episodes.
     """
     mean, ticks = (
         sum(one.total for one in results) / len(results),

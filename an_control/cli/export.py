@@ -49,15 +49,7 @@ class ExportCommand:
         return 0
 
     def _export_model(self, path: Path) -> None:
-        """Write the model as an ONNX file and print what the file holds.
-
-        Args:
-            path: The file to write.
-
-        Raises:
-            InputError: The path is not an .onnx file or cannot be written, or the model cannot be
-                exported.
-        """
+        """Write the model as an ONNX file and print what the file holds."""
         require_packages("onnx", "onnx")
         from an_control.policy.onnx_export import export_onnx
         from an_control.policy.onnx_file import SUFFIX, is_onnx
@@ -76,12 +68,7 @@ class ExportCommand:
         print(f"{path}: {channels} channels, {model.sizes.actions} actions{lost}")
 
     def _export_recording(self) -> None:
-        """Write the recording as CSV, Parquet or both, and print what the files hold.
-
-        Raises:
-            InputError: The recording cannot be read.
-            WorkError: A file cannot be written.
-        """
+        """Write the recording as CSV, Parquet or both, and print what the files hold."""
         require_packages("record", "mcap")
         if self.parquet is not None:
             require_packages("export", "pyarrow")

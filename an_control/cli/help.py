@@ -147,7 +147,7 @@ def add_help_texts(verb: type[Command]) -> type[Command]:
     """
     conf: Any = tyro.conf  # its markers take types, which here are values
     hints = get_type_hints(verb, include_extras=True)
-    texts = _collect_docstrings_of_all_fields(verb)
+    texts = _collect_docstrings_of_fields(verb)
     annotations: dict[str, Any] = {}
     for field in fields(verb):  # type: ignore[arg-type]
         hint = _exclude_none_from_choices(hints[field.name])
@@ -198,9 +198,6 @@ def _is_type_of_free_positional(type_hint: Any) -> bool:
     """Return whether an argument of this type is positional and accepts any word.
 
     It does not if it must be one of a fixed list of words.
-
-    Args:
-        type_hint: Type of the argument's dataclass field.
     """
     if tyro.conf.Positional not in getattr(type_hint, "__metadata__", ()):
         return False
@@ -208,33 +205,25 @@ def _is_type_of_free_positional(type_hint: Any) -> bool:
     return all(get_origin(one) is not Literal for one in (kind, *get_args(kind)))
 
 
-def _collect_docstrings_of_all_fields(verb: type) -> dict[str, str]:
+def _collect_docstrings_of_fields(verb: type) -> dict[str, str]:
     """Return the docstrings of a dataclass's own and inherited fields, by the field's name.
 
-    The lines of each docstring are joined to one.
+    They are read from the source. The lines of each docstring are joined to one.
     """
     texts: dict[str, str] = {}
     for base in reversed([one for one in verb.__mro__ if is_dataclass(one)]):
-        texts |= _read_docstrings_of_own_fields(base)
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(tree, ast.ClassDef)
+        for field, text in pairwise(tree.body):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and isinstance(text, ast.Expr)
+                and isinstance(text.value, ast.Constant)
+                and isinstance(text.value.value, str)
+            ):
+                texts[field.target.id] = " ".join(text.value.value.split())
     return texts
-
-
-def _read_docstrings_of_own_fields(verb: type) -> dict[str, str]:
-    """Return the docstrings of a class's own fields, without inherited ones, by the field's name.
-
-    They are read from the source of the class. The lines of each docstring are joined to one.
-    """
-    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(verb))).body
-    assert isinstance(tree, ast.ClassDef)
-    return {
-        field.target.id: " ".join(text.value.value.split())
-        for field, text in pairwise(tree.body)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-        and isinstance(text.value.value, str)
-    }
 
 
 OFFERS = {

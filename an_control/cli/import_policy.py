@@ -61,11 +61,7 @@ class ImportCommand:
         return 0
 
     def _choose_channel_and_actuator_names(self) -> PolicyNames:
-        """Return the names of the channels and actuators of ``--task``; without it, numbered names.
-
-        Raises:
-            InputError: The task is unknown, or its environment cannot be made.
-        """
+        """Return the names of channels and actuators of ``--task``; without it, numbered ones."""
         if self.task is None:
             return PolicyNames()
         require_packages("sim", "gymnasium")

@@ -16,11 +16,7 @@ NO_ATTENTION = "none: this policy needs its channels in order; a monitor in fron
 
 
 def _describe_onnx_network(network: ForeignNetwork) -> dict[str, Any]:
-    """Return facts about an ONNX network that another tool wrote, by name, for printing.
-
-    Args:
-        network: The network, with its inputs, outputs and the layout of its observation.
-    """
+    """Return facts about an ONNX network that another tool wrote, by name, for printing."""
     layout = network.layout
     return {
         "sha256": network.sha256,

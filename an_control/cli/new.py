@@ -88,15 +88,7 @@ class NewCommand:
     def _draft_files_from_environment_and_get_exit_status(
         self, wiring: Path, simulation: Path
     ) -> int:
-        """Draft and write both YAML files from a gymnasium environment; return the exit status.
-
-        Args:
-            wiring: Path of the wiring file to write.
-            simulation: Path of the simulation file to write.
-
-        Raises:
-            InputError: The environment is unknown or cannot be used.
-        """
+        """Draft and write both YAML files from a gymnasium environment; return the exit status."""
         require_packages("sim", "gymnasium")
         from an_control_sim.bridge.draft import draft_files_for_environment
         from an_control_sim.bridge.robot import SimulatedRobot
@@ -111,7 +103,7 @@ class NewCommand:
         texts = {wiring: draft.wiring, simulation: draft.simulation}
         with tempfile.TemporaryDirectory() as folder:
             first, second = _write_texts_into_folder(Path(folder), texts)
-            _check_wiring_can_be_loaded(first)
+            ChannelTable(load_wiring(first))
             SimulatedRobot(load_simulation(second)).close()
         self._write_files(texts)
         _print_names(draft.channels, draft.actuators)
@@ -120,14 +112,7 @@ class NewCommand:
         return 0
 
     def _draft_wiring_from_robot_and_get_exit_status(self, path: Path) -> int:
-        """Draft a wiring from a running robot or a bag, write it and return the exit status.
-
-        Args:
-            path: Path of the wiring file to write.
-
-        Raises:
-            InputError: The topics do not suffice for a draft.
-        """
+        """Draft a wiring from a running robot or a bag, write it and return the exit status."""
         from an_control.commissioning.draft import UNCHANGED, UNUSED, draft_wiring_of_robot
         from an_control.ros.temporary_node import describe_discovery_range
 
@@ -144,7 +129,7 @@ class NewCommand:
             raise InputError(f"{'--live:' if self.live else '--bag'} {error}{hint}") from error
         texts = {path: draft.format_yaml()}
         with tempfile.TemporaryDirectory() as folder:
-            _check_wiring_can_be_loaded(*_write_texts_into_folder(Path(folder), texts))
+            ChannelTable(load_wiring(*_write_texts_into_folder(Path(folder), texts)))
         self._write_files(texts)
         for source, about in draft.sources:
             print(f"{source.name}: {source.topic} ({source.type}), {about}")
@@ -188,11 +173,7 @@ class NewCommand:
         return survey_bag(Bag(self.bag), self.namespace, deserialize_message)
 
     def _write_files(self, texts: Mapping[Path, str]) -> None:
-        """Write texts to files in the output folder, and print the files' paths.
-
-        Args:
-            texts: A mapping from the path of each file to the text to write.
-        """
+        """Write texts to files in the output folder, and print the files' paths."""
         self.out.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
             write_file(path, text)
@@ -205,14 +186,7 @@ class NewCommand:
         actuators: Sequence[str],
         more: Mapping[str, Any],
     ) -> None:
-        """Write a description of the draft as JSON, if ``--json`` is given.
-
-        Args:
-            files: A mapping whose keys are the paths of the drafted files; its values are not used.
-            channels: Ids of the channels.
-            actuators: Names of the actuators.
-            more: Further values to write, by name.
-        """
+        """Write a description of the draft as JSON, if ``--json`` is given."""
         shown = {"files": list(map(str, files)), "channels": list(channels)}
         write_json(self.json, {**shown, "actuators": list(actuators), **more})
 
@@ -220,19 +194,12 @@ class NewCommand:
 def _write_texts_into_folder(folder: Path, texts: Mapping[Path, str]) -> list[Path]:
     """Write texts into files of a folder, and return the files' paths in the same order.
 
-    Args:
-        folder: Folder of the files.
-        texts: A mapping from a path to the text to write. Only the file name of the path is used.
+    Only the file names of the given paths are used.
     """
     paths = [folder / path.name for path in texts]
     for path, text in zip(paths, texts.values(), strict=True):
         path.write_text(text, encoding="utf-8")
     return paths
-
-
-def _check_wiring_can_be_loaded(path: Path) -> None:
-    """Load the drafted wiring file as a test; raise WiringError if that fails."""
-    ChannelTable(load_wiring(path))
 
 
 def _print_names(channels: Sequence[str], actuators: Sequence[str]) -> None:

@@ -62,11 +62,7 @@ class NewModelCommand:
         return 0
 
     def _make_task_from_wiring(self) -> Task:
-        """Describe the channels and actuators of a robot's wiring as the task in a model file.
-
-        Raises:
-            InputError: The robot has a camera.
-        """
+        """Describe the channels and actuators of a robot's wiring as the task in a model file."""
         wiring = load_wiring(Path(self.robot))
         if wiring.images:
             raise InputError(f"{self.robot}: has a camera, and this makes models of numbers only")
@@ -78,11 +74,7 @@ class NewModelCommand:
         )
 
     def _make_task_from_environment(self) -> Task:
-        """Describe the readings and actuators of an environment as the task in a model file.
-
-        Raises:
-            InputError: The environment is unknown, or its observations are images.
-        """
+        """Describe the readings and actuators of an environment as the task in a model file."""
         require_packages("sim", "gymnasium")
         from an_control_sim.gym.environments import (
             describe_task,

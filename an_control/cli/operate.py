@@ -95,14 +95,12 @@ class EstopCommand:
 
     def run(self) -> int:
         """Latch the e-stop of one or all policy nodes and return the exit status."""
-
-        def latch_estop_of_node(operator: Operator, node: str) -> int:
-            return _print_request_result_and_get_exit_status(
-                "estop", node, operator.latch_estop(node), "e-stop latched"
-            )
-
-        return _call_for_each_node_and_get_exit_status(
-            "estop", self.node, self.timeout_s, latch_estop_of_node, all_nodes=True
+        return _request_and_get_exit_status(
+            self,
+            "estop",
+            lambda operator, node: operator.latch_estop(node),
+            "e-stop latched",
+            all_nodes=True,
         )
 
 
@@ -119,16 +117,10 @@ class ResetCommand:
 
     def run(self) -> int:
         """Clear the e-stop, or the policy's memory, and return the exit status."""
-
-        def clear_estop_or_memory_of_node(operator: Operator, node: str) -> int:
-            service = "reset_state" if self.memory else "reset_estop"
-            done = "memory cleared" if self.memory else "e-stop cleared"
-            return _print_request_result_and_get_exit_status(
-                "reset", node, operator.call_trigger(node, service), done
-            )
-
-        return _call_for_each_node_and_get_exit_status(
-            "reset", self.node, self.timeout_s, clear_estop_or_memory_of_node
+        service = "reset_state" if self.memory else "reset_estop"
+        done = "memory cleared" if self.memory else "e-stop cleared"
+        return _request_and_get_exit_status(
+            self, "reset", lambda operator, node: operator.call_trigger(node, service), done
         )
 
 
@@ -153,14 +145,8 @@ class ShadowCommand:
         done = (
             "proposes commands, and sends none" if on else "commands the robot while it is active"
         )
-
-        def switch_shadow_mode_of_node(operator: Operator, node: str) -> int:
-            return _print_request_result_and_get_exit_status(
-                "shadow", node, operator.set_shadow(node, on), done
-            )
-
-        return _call_for_each_node_and_get_exit_status(
-            "shadow", self.node, self.timeout_s, switch_shadow_mode_of_node
+        return _request_and_get_exit_status(
+            self, "shadow", lambda operator, node: operator.set_shadow(node, on), done
         )
 
 
@@ -175,14 +161,8 @@ class ActivateCommand:
 
     def run(self) -> int:
         """Activate the node and return the exit status."""
-
-        def activate_node(operator: Operator, node: str) -> int:
-            return _print_request_result_and_get_exit_status(
-                "activate", node, operator.change_state(node, "active"), "active"
-            )
-
-        return _call_for_each_node_and_get_exit_status(
-            "activate", self.node, self.timeout_s, activate_node
+        return _request_and_get_exit_status(
+            self, "activate", lambda operator, node: operator.change_state(node, "active"), "active"
         )
 
 
@@ -197,15 +177,37 @@ class DeactivateCommand:
 
     def run(self) -> int:
         """Deactivate the node and return the exit status."""
-
-        def deactivate_node(operator: Operator, node: str) -> int:
-            return _print_request_result_and_get_exit_status(
-                "deactivate", node, operator.change_state(node, "inactive"), "inactive"
-            )
-
-        return _call_for_each_node_and_get_exit_status(
-            "deactivate", self.node, self.timeout_s, deactivate_node
+        return _request_and_get_exit_status(
+            self,
+            "deactivate",
+            lambda operator, node: operator.change_state(node, "inactive"),
+            "inactive",
         )
+
+
+def _request_and_get_exit_status(
+    command: EstopCommand | ResetCommand | ShadowCommand | ActivateCommand | DeactivateCommand,
+    verb: str,
+    request: Callable[[Operator, str], str],
+    success_text: str,
+    *,
+    all_nodes: bool = False,
+) -> int:
+    """Make a verb's request to one or several nodes, print the results, return the exit status.
+
+    `request` gets the operator and a node's name, and returns why the node refuses, or "".
+    """
+
+    def request_and_print_result(operator: Operator, name: str) -> int:
+        if refusal := request(operator, name):
+            print(f"an-control {verb}: {name}: {refusal}", file=sys.stderr)
+            return 1
+        print(f"{name}: {success_text}")
+        return 0
+
+    return _call_for_each_node_and_get_exit_status(
+        verb, command.node, command.timeout_s, request_and_print_result, all_nodes=all_nodes
+    )
 
 
 def _call_for_each_node_and_get_exit_status(
@@ -216,19 +218,7 @@ def _call_for_each_node_and_get_exit_status(
     *,
     all_nodes: bool = False,
 ) -> int:
-    """Call a function for one or several policy nodes, and return the highest exit status.
-
-    Args:
-        verb: Name of the verb, for messages.
-        node: Full name of the node; "" for the only node that runs, or for all (see `all_nodes`).
-        timeout_s: Time in seconds to wait for a node to be found, and for each of its answers.
-        work: Function that gets the operator and a node's name, and returns an exit status.
-        all_nodes: Whether "" stands for all policy nodes, if several run.
-
-    Raises:
-        InputError: The name is not valid, or several nodes run and none is named.
-        WorkError: No node is found.
-    """
+    """Call a function for one or several policy nodes, and return the highest exit status."""
     if not 0.0 < timeout_s <= 3600.0:
         raise InputError(f"--timeout-s {timeout_s:g}: must be more than 0, at most 3600")
     require_packages("ros", "rclpy")
@@ -236,6 +226,7 @@ def _call_for_each_node_and_get_exit_status(
     from rclpy.validate_full_topic_name import validate_full_topic_name
 
     from an_control.ros.operator import ESTOP_SETTLE_S, create_operator
+    from an_control.ros.temporary_node import describe_discovery_range
 
     if node:
         try:
@@ -258,43 +249,18 @@ def _call_for_each_node_and_get_exit_status(
             try:
                 statuses.append(work(one, name))
             except TimeoutError:
-                said = f"{name} did not answer within {timeout_s:g} s; {_describe_ros_network()}"
+                said = f"{name} did not answer within {timeout_s:g} s; {describe_discovery_range()}"
                 print(f"an-control {verb}: {said}", file=sys.stderr)
                 statuses.append(1)
             done.append(name)
         if not statuses:
-            raise WorkError(f"no policy node within {timeout_s:g} s; {_describe_ros_network()}")
+            raise WorkError(f"no policy node within {timeout_s:g} s; {describe_discovery_range()}")
         one.wait_until_estops_have_arrived()
         for name in done:
             if (count := one.count_nodes_of_name(name)) > 1:
                 said = f"{count} nodes have the name {name}, of which one has answered"
                 print(f"an-control {verb}: warning: {said}", file=sys.stderr)
         return max(statuses)
-
-
-def _describe_ros_network() -> str:
-    """Return a text that says in which part of the ROS network nodes are looked for."""
-    from an_control.ros.temporary_node import describe_discovery_range
-
-    return describe_discovery_range()
-
-
-def _print_request_result_and_get_exit_status(
-    verb: str, node: str, refusal: str, success_text: str
-) -> int:
-    """Print whether a node did what was requested, and return the exit status.
-
-    Args:
-        verb: The command-line verb, which starts an error line.
-        node: Full name of the node.
-        refusal: Why the node refused; "" if it did not.
-        success_text: The text to print if the node did not refuse.
-    """
-    if refusal:
-        print(f"an-control {verb}: {node}: {refusal}", file=sys.stderr)
-        return 1
-    print(f"{node}: {success_text}")
-    return 0
 
 
 def _make_status_table(status: NodeStatus) -> Any:

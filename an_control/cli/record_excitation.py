@@ -65,12 +65,7 @@ class RecordExcitationCommand(ExcitationOptions):
         return 0
 
     def _show_played_runs(self, terminal: RunAtTerminal, run_count: int) -> None:
-        """Show how many runs of the motions have been played.
-
-        Args:
-            terminal: Shows the progress.
-            run_count: Number of runs that have been played.
-        """
+        """Show how many runs of the motions have been played."""
         share = run_count / self.runs
         progress = RunProgress("step", unit="run", done=run_count, steps=self.runs, share=share)
         terminal.report_progress(progress)

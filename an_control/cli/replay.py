@@ -102,13 +102,7 @@ class ReplayCommand:
     def _replay_on_page(
         self, replay: SessionReplay, comparison: Comparison, report_end: Callable[[], None]
     ) -> None:
-        """Replay the recording on the live page until the user stops it.
-
-        Args:
-            replay: The replay of the recording.
-            comparison: Receives each replayed command, to compare it with the recorded one.
-            report_end: Called once the whole recording has been replayed.
-        """
+        """Replay the recording on the live page until the user stops it."""
         from an_control.view.main import serve_recording
         from an_control.view.recorded import RecordedFrames
 
@@ -127,16 +121,7 @@ class ReplayCommand:
     def _print_result_and_get_exit_status(
         self, summary: ReplaySummary, comparison: Comparison, duration_s: float
     ) -> int:
-        """Print the result of the replay and write the files that options ask for.
-
-        Args:
-            summary: The result.
-            comparison: The differences between the replayed commands and the recorded ones.
-            duration_s: Seconds that the replay took.
-
-        Returns:
-            The exit status.
-        """
+        """Print the result of the replay and write the files that options ask for."""
         speed = summary.recorded_duration_s / duration_s if duration_s else 0.0
         print(
             f"{summary.ticks} ticks and {summary.commands} commands of"
@@ -180,12 +165,7 @@ class ReplayCommand:
 
 
 def _print_differences(rows: list[dict[str, Any]]) -> None:
-    """Print a table of the differences between replayed and recorded commands.
-
-    Args:
-        rows: One dict of results for each actuator, from
-            `Comparison.summarise_differences_by_actuator`.
-    """
+    """Print a table of the differences between replayed and recorded commands."""
     table = Table(box=SIMPLE, title="recorded and replayed commands", title_justify="left")
     for name in ("actuator", "differ", "first at tick", "mean difference", "largest"):
         table.add_column(name, justify="left" if name == "actuator" else "right")

@@ -61,17 +61,7 @@ class RewireCommand:
 
 
 def _convert_rewiring_to_node_parameter(change: str) -> tuple[str, str]:
-    """Convert a change of the wiring to the parameter of the policy node that makes the change.
-
-    Args:
-        change: The change as a text SOURCE=TOPIC, CHANNEL.field=FIELD or CHANNEL.source=SOURCE.
-
-    Returns:
-        The name of the parameter, and its new value.
-
-    Raises:
-        InputError: The text has none of these three forms.
-    """
+    """Convert a change, such as SOURCE=TOPIC, to the name and the value of a parameter."""
     key, separator, value = change.partition("=")
     if not (separator and key and value):
         raise InputError(f"{change!r} is not SOURCE=TOPIC, CHANNEL.field=F or CHANNEL.source=S")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -33,12 +32,11 @@ from an_control.disturbance import Change, DisturbanceSettings, load_schedule
 from an_control.disturbance.settings import TABLE
 from an_control.policy import Monitor
 from an_control.ros.parameter_table import make_parameter_values
-from an_control.system.interrupts import INTERRUPTED, exit_on_signal, make_command_end_with_parent
+from an_control.system.interrupts import INTERRUPTED, exit_on_signal, run_child_process
 from an_control.system.priority import raise_process_priority
 from an_control.system.share import find_share_path
 from an_control.view.process import PACKAGES as PAGE_PACKAGES
-from an_control.view.process import make_page_command as make_page_command
-from an_control.view.process import wait_for_page
+from an_control.view.process import make_page_command, wait_for_page
 from an_control.wiring import Wiring, load_wiring
 from an_control_sim.envs.tasks import SUCCESS, WALK_M
 
@@ -49,9 +47,6 @@ if TYPE_CHECKING:
     from an_control_sim.bridge.simulator_node import SimulatorSettings
 
 
-STOP_S = 5.0
-EarlyExitStatuses = list[int]
-"""A list, empty until a process ends too early: the exit status of that process is added to it."""
 SIMULATORS = {
     "ant": ("pybullet",),
     "cartpole": (),
@@ -119,9 +114,8 @@ class SimCommand:
 
     def run(self) -> int:
         """Run the episodes, print the results and return the exit status."""
-        exit_on_signal(
-            INTERRUPTED
-        )  # until `_run_node_and_simulator` handles signals, before it starts anything
+        # Until `_run_node_and_simulator` handles signals, before it starts anything.
+        exit_on_signal(INTERRUPTED)
         require_packages("ros", "rclpy")
         require_packages("sim", "gymnasium", "numba", *SIMULATORS.get(self.task or "", ()))
         if self.view:
@@ -137,6 +131,8 @@ class SimCommand:
             raise InputError(f"--thread-priority {self.thread_priority}: must be 0 to 98")
         if self.video is not None and self.video.suffix not in (".mp4", ".png"):
             raise InputError(f"--video {self.video}: must end in .mp4 or .png")
+        from an_control_sim.scrambler.messages import make_scrambled_message
+
         files = self._choose_simulation_files()
         model, wiring = files.model, files.wiring
         controller = Controller(
@@ -148,7 +144,7 @@ class SimCommand:
         try:
             disturbance = self.disturbance.to_settings()
             schedule = () if self.schedule is None else load_schedule(self.schedule)
-            _check_scrambler_supports_disturbance(wiring, disturbance, schedule)
+            make_scrambled_message(load_wiring(wiring)).check_settings(disturbance, schedule)
         except ValueError as error:
             raise InputError(str(error)) from error
         if not (schedule or self.scrambler or self.view):  # where it cannot change any more
@@ -166,9 +162,6 @@ class SimCommand:
         """Return the paths of the simulation file, the wiring and the model to use.
 
         A path that is not given is that of the task's own file.
-
-        Raises:
-            InputError: A path is not given, and no task is given.
         """
         given = {name: getattr(self, name) for name in ("simulation", "wiring", "model")}
         if self.task is None:
@@ -188,20 +181,7 @@ class SimCommand:
     def _check_files_and_list_silent_sources(
         self, simulation: Path, wiring: Wiring, disturbance: DisturbanceSettings
     ) -> list[str]:
-        """Check that simulation and wiring fit, and return the sources that will have no messages.
-
-        Args:
-            simulation: Path of the simulation file.
-            wiring: The robot's wiring.
-            disturbance: The disturbance from the start, which the simulated robot must support.
-
-        Returns:
-            Names of the wiring's sources (topics) that the simulation does not publish.
-
-        Raises:
-            WiringError: Simulation and wiring do not fit each other.
-            InputError: The robot does not support a setting of the disturbance.
-        """
+        """Check that simulation and wiring fit; return the sources that will have no messages."""
         from an_control_sim.bridge.robot import SimulatedRobot
         from an_control_sim.bridge.simulation_file import load_simulation
         from an_control_sim.bridge.simulator_node import (
@@ -225,17 +205,7 @@ class SimCommand:
         disturbance: DisturbanceSettings,
         schedule: tuple[Change, ...],
     ) -> int:
-        """Run policy node and simulator until the episodes are done, and report the result.
-
-        Args:
-            files: The three files of the simulation.
-            name: Name of the robot, which becomes the ROS namespace.
-            disturbance: The disturbance from the start.
-            schedule: Changes of the disturbance during each episode.
-
-        Returns:
-            The exit status.
-        """
+        """Run policy node and simulator until the episodes are done, and report the result."""
         from an_control_sim.bridge.episodes import RunSummary
         from an_control_sim.bridge.policy_link import BridgeError, wait_until_no_other_simulator
         from an_control_sim.bridge.rehearsal import derive_wiring_for_disturbed_simulation
@@ -263,9 +233,12 @@ class SimCommand:
             except BridgeError as error:
                 print(f"an-control sim: {error}", file=sys.stderr)
                 return 1
-            died = stack.enter_context(self._make_policy_node_context(name, seen, files.model))
+            parameters = self._make_node_parameters(seen, files.model)
+            died = stack.enter_context(_run_policy_node(name, parameters))
             if self.view:
-                page = stack.enter_context(_run_live_page(name, self.view_port))
+                page = stack.enter_context(
+                    run_child_process(make_page_command(name, self.view_port))
+                )
                 if self.realtime:
                     wait_for_page(page, node, f"/{name}/policy", stopped)
             report = stack.enter_context(show_progress_line(self.episodes))
@@ -292,14 +265,7 @@ class SimCommand:
         disturbance: DisturbanceSettings,
         schedule: tuple[Change, ...],
     ) -> SimulatorSettings:
-        """Return the settings of the simulator that the options describe.
-
-        Args:
-            files: The three files of the simulation.
-            wiring: The robot's wiring.
-            disturbance: The disturbance from the start.
-            schedule: Changes of the disturbance during each episode.
-        """
+        """Return the settings of the simulator that the options describe."""
         from an_control_sim.bridge.policy_link import COMMAND_S, PAIR_START_S
         from an_control_sim.bridge.recorder import RATE_HZ
         from an_control_sim.bridge.simulator_node import SimulatorSettings
@@ -321,17 +287,7 @@ class SimCommand:
     def _report_result_and_get_exit_status(
         self, name: str, model: Path, summary: RunSummary, failure: str
     ) -> int:
-        """Print the results of the finished episodes and any failure; write the results as JSON.
-
-        Args:
-            name: Name of the robot.
-            model: Path of the model file.
-            summary: Results of the finished episodes.
-            failure: Why the run failed, as text; "" if it did not.
-
-        Returns:
-            The exit status.
-        """
+        """Print the results of the finished episodes and any failure; write the results as JSON."""
         summary = replace(summary, walk_m=WALK_M.get(self.task or ""))
         print("\n".join(summary.format_lines()))
         if summary.episodes:
@@ -341,22 +297,11 @@ class SimCommand:
             return 1
         return 0 if len(summary.episodes) == self.episodes else INTERRUPTED
 
-    def _make_policy_node_context(
-        self, name: str, wiring: Path, model: Path
-    ) -> AbstractContextManager[EarlyExitStatuses]:
-        """Return a context in which the policy node runs, with the parameters that the options set.
-
-        On entry the context gives a list, to which the exit status of the node is added if the node
-        ends too early.
-
-        Args:
-            name: Name of the robot, which becomes the ROS namespace.
-            wiring: Path of the wiring that the node reads.
-            model: Path of the model file.
-        """
+    def _make_node_parameters(self, wiring: Path, model: Path) -> Mapping[str, object]:
+        """Return the parameters of the policy node, by name, that the options set."""
         from an_control_sim.bridge.policy_link import SOURCES_S
 
-        values = make_parameter_values(
+        return make_parameter_values(
             wiring=wiring,
             model=model,
             mode="rate" if self.realtime else "lockstep",
@@ -370,16 +315,9 @@ class SimCommand:
             thread_priority=self.thread_priority,
             record=None if self.record is None else str(self.record.absolute()),
         )
-        return _run_policy_node(name, values)
 
     def _make_result_for_json(self, name: str, model: Path, summary: RunSummary) -> dict[str, Any]:
-        """Return the values that ``--json`` writes about the run, by name.
-
-        Args:
-            name: Name of the robot.
-            model: Path of the model file.
-            summary: Results of the finished episodes.
-        """
+        """Return the values that ``--json`` writes about the run, by name."""
         enough = SUCCESS.get(self.task or "")
         success = None if enough is None else float((summary.returns > enough).mean())
         return {
@@ -394,41 +332,15 @@ class SimCommand:
 
 
 def _find_shipped_model(task: str) -> Path:
-    """Return the path of the model that is shipped for a task.
-
-    Raises:
-        InputError: No model is shipped for the task.
-    """
+    """Return the path of the model that is shipped for a task."""
     try:
         return find_share_path(f"models/{task}.safetensors")
     except FileNotFoundError as error:
         raise InputError(f"no model ships for {task}: give one with --model") from error
 
 
-def _check_scrambler_supports_disturbance(
-    wiring: Path, disturbance: DisturbanceSettings, schedule: tuple[Change, ...]
-) -> None:
-    """Check that the scrambler can apply a disturbance to the messages of a robot.
-
-    Args:
-        wiring: Path of the robot's wiring.
-        disturbance: The disturbance from the start.
-        schedule: Changes of the disturbance during each episode.
-
-    Raises:
-        ValueError: It cannot apply a setting; the text names the setting.
-    """
-    from an_control_sim.scrambler.messages import make_scrambled_message
-
-    make_scrambled_message(load_wiring(wiring)).check_settings(disturbance, schedule)
-
-
 def _refuse_options_without_effect(disturbance: DisturbanceSettings) -> None:
-    """Check that no disturbance option is given that has no effect without another option.
-
-    Raises:
-        InputError: The other option is not given; the text names both.
-    """
+    """Check that no disturbance option is given that has no effect without another option."""
     for one in disturbance.non_default_settings:
         if one.modifies and TABLE[one.modifies] not in disturbance.non_default_settings:
             given = f"{format_flag(one.name)} {getattr(disturbance, one.name)}"
@@ -441,12 +353,6 @@ def _make_video_recorder(node: Any, path: Path, simulation: Simulation, wiring: 
     It shows the simulator's picture. For a robot with a camera it shows, side by side, the camera's
     images and what the policy attends to in them. The video plays at the rate at which pictures are
     published per simulated second, so that the robot moves at its true speed.
-
-    Args:
-        node: ROS node that subscribes to the pictures.
-        path: The .mp4 or .png file to write.
-        simulation: The simulation, which names the topic of its picture.
-        wiring: The robot's wiring.
     """
     from an_control_sim.bridge.recorder import RATE_HZ, Recorder
     from an_control_sim.bridge.step_outputs import compute_steps_per_picture
@@ -462,68 +368,32 @@ def _make_video_recorder(node: Any, path: Path, simulation: Simulation, wiring: 
 
 
 @contextmanager
-def _run_live_page(namespace: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the live page in another process until the block of this context ends.
-
-    Args:
-        namespace: ROS namespace of the robot.
-        port: Port of the page; 0 for any that is free.
-
-    Yields:
-        The process.
-    """
-    process = subprocess.Popen(make_page_command(namespace, port), start_new_session=True)
-    try:
-        yield process
-    finally:
-        _terminate_process(process)
-
-
-@contextmanager
-def _run_policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[EarlyExitStatuses]:
+def _run_policy_node(namespace: str, values: Mapping[str, object]) -> Iterator[list[int]]:
     """Run the policy node in another process until the block of this context ends.
 
-    If the node ends earlier, this process gets a SIGTERM. The node ends too if this process is
-    killed, provided that util-linux is installed.
-
-    Args:
-        namespace: ROS namespace of the robot.
-        values: Parameters of the node, by name.
-
-    Yields:
-        A list, to which the exit status of the node is added if it ends too early.
+    If the node ends earlier, this process gets a SIGTERM, and the yielded list, which is empty
+    until then, gets the exit status of the node. `values` are the node's parameters by name.
     """
     command = [sys.executable, "-m", "an_control.ros.node", "--ros-args", "-r"]
     command += [f"__ns:=/{namespace}", "--log-level", "warn", *format_parameter_arguments(values)]
-    process = subprocess.Popen(make_command_end_with_parent(command), start_new_session=True)
     died: list[int] = []
     done = threading.Event()
+    with run_child_process(command) as process:
 
-    def stop_when_node_ends() -> None:
-        """Wait until the node ends; if that is too early, send this process a SIGTERM."""
-        status = process.wait()
-        if not done.is_set():
-            died.append(status)
-            os.kill(os.getpid(), signal.SIGTERM)
+        def stop_when_node_ends() -> None:
+            """Wait until the node ends; if that is too early, send this process a SIGTERM."""
+            status = process.wait()
+            if not done.is_set():
+                died.append(status)
+                os.kill(os.getpid(), signal.SIGTERM)
 
-    watcher = threading.Thread(target=stop_when_node_ends, daemon=True)
-    watcher.start()
-    try:
-        yield died
-    finally:
-        done.set()
-        _terminate_process(process)
-        watcher.join()
-
-
-def _terminate_process(process: subprocess.Popen[bytes]) -> None:
-    """Terminate a process, and kill it if it has not ended after `STOP_S` seconds."""
-    process.terminate()
-    try:
-        process.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        watcher = threading.Thread(target=stop_when_node_ends, daemon=True)
+        watcher.start()
+        try:
+            yield died
+        finally:
+            done.set()
+    watcher.join()
 
 
 USUAL_STEPS = 1000

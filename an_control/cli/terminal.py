@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from an_control.cli.common import InputError, WorkError
 from an_control.learning.runs.progress import RunProgress
@@ -36,6 +36,8 @@ FIGURES = {
 """A mapping from each metric that is shown while a run works to the meaning of the metric."""
 VALIDATION = ("validation", "validation_failed")
 """Metrics that remain visible until the next validation."""
+LINE_S, PART_LINE_S = 10.0, 30.0
+"""Seconds between two lines of a run, and of `learn`, if the output is not a terminal."""
 
 
 def add_metric_meanings(help_text: str | None, *metric_names: str) -> str:
@@ -52,16 +54,6 @@ def add_metric_meanings(help_text: str | None, *metric_names: str) -> str:
     )
 
 
-class Display(Protocol):
-    """Interface of an object that shows the progress of a run to the user."""
-
-    def show_progress(self, progress: RunProgress) -> None:
-        """Show a report of the run."""
-
-    def print_note(self, text: str) -> None:
-        """Print a sentence for the user."""
-
-
 class RunAtTerminal:
     """Context in which a run shows its progress and can be stopped by Ctrl-C or SIGTERM.
 
@@ -73,7 +65,7 @@ class RunAtTerminal:
         display: Shows the progress.
     """
 
-    def __init__(self, display: Display) -> None:
+    def __init__(self, display: ProgressLine | PartBars) -> None:
         self._display = display
         self._unit = ""
         self._asked = False
@@ -104,11 +96,7 @@ class RunAtTerminal:
         return not self._asked
 
     def _install_signal_handlers(self, unit: str) -> None:
-        """Install handlers of SIGINT and SIGTERM that stop the run.
-
-        Args:
-            unit: Name of one step of the run, such as "round", for the message to the user.
-        """
+        """Install handlers of SIGINT and SIGTERM that stop the run."""
         self._unit = unit
         for number in (signal.SIGINT, signal.SIGTERM):
             self._handlers.setdefault(number, signal.signal(number, self._handle_signal))
@@ -187,12 +175,11 @@ class ProgressLine:
     Args:
         command: Command that continues the run, for the message after a stop; None if the run
             cannot be continued.
-        every_s: Seconds between two lines if the output is not a terminal.
     """
 
-    def __init__(self, command: str | None, every_s: float = 10.0) -> None:
-        self._command, self._every_s = command, every_s
-        self._shown = -every_s
+    def __init__(self, command: str | None) -> None:
+        self._command = command
+        self._shown = -LINE_S
         self._validation: dict[str, Any] = {}
         """Metrics of the newest validation."""
         self._open = False
@@ -233,13 +220,13 @@ class ProgressLine:
     def _show_step(self, progress: RunProgress) -> None:
         """Show the metrics of a step in the progress line.
 
-        If the output is not a terminal, a step is left out within `every_s` seconds after the
+        If the output is not a terminal, a step is left out within `LINE_S` seconds after the
         previous line, unless it is the last one.
         """
         now, line = time.monotonic(), progress.figures
         validation = {name: line[name] for name in VALIDATION if name in line}
         self._validation = validation or self._validation
-        if not (is_output_terminal() or progress.finished or now - self._shown > self._every_s):
+        if not (is_output_terminal() or progress.finished or now - self._shown > LINE_S):
             return
         self._shown = now
         figures = format_metrics({**line, **self._validation})
@@ -248,12 +235,7 @@ class ProgressLine:
         )
 
     def _print_line(self, text: str, end_line: bool) -> None:
-        """Print the progress line over the previous one.
-
-        Args:
-            text: Content of the line, which is cut to the width of the terminal.
-            end_line: Whether to end the line, so that the next one is printed below it.
-        """
+        """Print the progress line over the previous one."""
         if not is_output_terminal():
             print(text.rstrip(), flush=True)
             return
@@ -269,16 +251,15 @@ class PartBars:
 
     Args:
         parts: Names of the parts, such as "teacher".
-        every_s: Seconds between two lines if the output is not a terminal.
     """
 
-    def __init__(self, parts: Sequence[str], every_s: float = 30.0) -> None:
+    def __init__(self, parts: Sequence[str]) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bars
 
         self._console = Console(file=sys.stdout)
-        self._every_s, self._live = every_s, self._console.is_terminal and is_output_terminal()
+        self._live = self._console.is_terminal and is_output_terminal()
         self._bars = Bars(
             "{task.description:<8}",
             BarColumn(),
@@ -335,15 +316,10 @@ class PartBars:
         """Set the length and the text of the bar of a part.
 
         If the output is not a terminal, print a line instead, unless one was printed too recently.
-
-        Args:
-            part: Name of the part.
-            share: Finished share (0..1) of the part.
-            text: Text to the right of the bar.
         """
         self._bars.update(self._tasks[part], completed=share, about=text)
         now = time.monotonic()
-        if not self._live and now - self._said_s > self._every_s:
+        if not self._live and now - self._said_s > PART_LINE_S:
             self._said_s = now
             self.print_note(f"{part} {share:.0%}  {text}".rstrip())
 

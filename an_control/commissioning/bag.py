@@ -6,7 +6,6 @@ recorded, and readings come from the same channel table that the policy node use
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -138,11 +137,7 @@ class _BagMessages:
         return self._classes[type_]
 
     def deserialize(self, entry: BagEntry) -> Any:
-        """Convert an entry of the bag to a ROS message.
-
-        Raises:
-            BagError: The entry is not a message of its type.
-        """
+        """Convert an entry of the bag to a ROS message."""
         try:
             return self._deserialize(entry.data, self.find_message_class(entry.type))
         except Exception as error:
@@ -215,11 +210,10 @@ def listen_to_bag_and_list_notes(
             others = [t for t, type_ in messages.types.items() if type_ == one.config.type]
             if others:
                 one.elsewhere = f"; of its type there: {', '.join(sorted(others)[:5])}"
-    counts = Counter(topic for topic in readers)
     commands = tuple(
         f"{message.topic}: commands are in the bag"
         for message in wiring.command.messages
-        if any(is_same_topic(message.topic, topic, namespace) for topic in counts)
+        if any(is_same_topic(message.topic, topic, namespace) for topic in readers)
     )
     listened = ListenResult(
         (now_ns - begin_ns) / 1e9,
@@ -239,11 +233,6 @@ def _append_message_times(source: BagSource, log_ns: int, stamp_ns: int | None) 
     """Append the recording time, stamp and delay of a message to the lists of its source.
 
     If the stamp jumps relative to the previous message, `source.jumps` is increased.
-
-    Args:
-        source: The source, which is changed.
-        log_ns: The time at which the message was recorded.
-        stamp_ns: The stamp in the message, or None if it has none.
     """
     if len(source.times_s) >= KEPT:
         return

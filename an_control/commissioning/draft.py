@@ -147,9 +147,6 @@ def _choose_source_names(topics: Sequence[SurveyedTopic]) -> dict[str, str]:
 
     It is the last part of the topic's name. If that is vague, or if another topic has this short
     name already, more parts of the name are used, and at last a number.
-
-    Returns:
-        The short names, by the topics' full names.
     """
     names: dict[str, str] = {}
     for topic in topics:
@@ -165,13 +162,7 @@ def _choose_source_names(topics: Sequence[SurveyedTopic]) -> dict[str, str]:
 def _draft_source_with_comment(
     name: str, topic: SurveyedTopic, namespace: str
 ) -> tuple[SourceConfig, str]:
-    """Return a topic's entry in the wiring's list of sources, with a comment on its message rate.
-
-    Args:
-        name: The name of the entry.
-        topic: The topic.
-        namespace: The robot's namespace, which is left out of the topic's name.
-    """
+    """Return a topic's entry in the wiring's list of sources, with a comment on its rate."""
     age_s = _draft_max_age_s(topic.gap_s)
     if not topic.rate_hz:
         age_s = 0.0  # as a goal that is sent once: never too old
@@ -197,12 +188,7 @@ def _remove_namespace(topic: str, namespace: str) -> str:
 
 
 def _draft_channels_with_comments(source: str, topic: SurveyedTopic) -> Iterator[Entry]:
-    """Yield a channel entry of the wiring for each number in a topic's messages, with a comment.
-
-    Args:
-        source: The name of the topic in the wiring.
-        topic: The topic.
-    """
+    """Yield a channel entry of the wiring for each number in a topic's messages, with a comment."""
     own_ages_s = {
         format_element_path("", name): _draft_max_age_s(one.gap_s) if one.gap_s else 0.0
         for name, one in topic.seldom.items()
@@ -223,14 +209,7 @@ def _add_laser_range_limits(channel: ChannelConfig, topic: SurveyedTopic) -> Cha
     """Add the limits of a laser scanner's range to the drafted entry of its channel.
 
     With them a beam that hits nothing reads the upper limit, and readings outside the limits are
-    not valid.
-
-    Args:
-        channel: The drafted entry.
-        topic: The topic of the scanner.
-
-    Returns:
-        The entry with the limits, or `channel` if the messages do not give them.
+    not valid. The entry stays as it is if the messages do not give the limits.
     """
     ends = (topic.ranges.get(name, (0.0, 0.0))[0] for name in ("range_min", "range_max"))
     nearest, farthest = ends
@@ -240,13 +219,7 @@ def _add_laser_range_limits(channel: ChannelConfig, topic: SurveyedTopic) -> Cha
 
 
 def _make_channel_id(source: str, path: str, topic: SurveyedTopic) -> str:
-    """Make a channel's id from the path of its field, such as hip.position from position[hip].
-
-    Args:
-        source: The name of the topic in the wiring.
-        path: The path of the field in the message.
-        topic: The topic.
-    """
+    """Make a channel's id from the path of its field, such as hip.position from position[hip]."""
     field, _, key = path.partition("[")
     if topic.joints and key:
         name = key.removesuffix("]").strip('"')
@@ -260,9 +233,6 @@ def _make_ids_unique(channels: Sequence[Entry]) -> list[Entry]:
     """Return the drafted channels with distinct ids.
 
     An id that occurs more than once is preceded by the name of its source.
-
-    Args:
-        channels: The drafted entries of all channels, with comments.
     """
     count: dict[str, int] = {}
     for config, _ in channels:
@@ -302,16 +272,6 @@ def _draft_commands(
 
     They are sent to topics on which other nodes listen for commands. If there is no such topic, the
     draft is a placeholder for joint commands.
-
-    Args:
-        topics: The sensor topics, which name the joints.
-        subscribed_topics: The topics that other nodes subscribe to, which may take commands.
-        namespace: The robot's namespace, which is left out of topic names.
-
-    Returns:
-        For each command message, its YAML lines and its actuators. A YAML line is (key, value,
-        comment), such as ("topic", "joint_commands", "heard by /motors"). Each actuator has a
-        comment.
     """
     found: list[CommandDraft] = []
     base_first = not any(one.joints for one in topics)
@@ -353,10 +313,6 @@ def _select_joint_topics_nearest_by_name(
 
     The parts of a name are the words between its slashes. Topics with fewer such parts probably
     belong to other joints, such as those of another arm.
-
-    Args:
-        topics: The sensor topics; those that list joint names are joint topics.
-        command_topic: The full name of the command topic.
     """
 
     def count_equal_leading_parts(topic: SurveyedTopic) -> int:
@@ -379,10 +335,6 @@ def _choose_command_field(topics: Sequence[SurveyedTopic], type_: str) -> str:
 
     In a `JointState` it is the position if the robot measures positions and no efforts, else the
     effort. In messages of another type only one field is possible.
-
-    Args:
-        topics: The topics with joints.
-        type_: The message type of the command.
     """
     field = JOINT_COMMANDS[type_]
     if field != "effort":
@@ -392,15 +344,7 @@ def _choose_command_field(topics: Sequence[SurveyedTopic], type_: str) -> str:
 
 
 def _draft_actuator_with_comment(name: str, field: str | None = None) -> tuple[ActuatorConfig, str]:
-    """Draft the wiring's entry of an actuator, with placeholders for scale, limits and safe value.
-
-    Args:
-        name: The name of the actuator.
-        field: The field of the message that holds its command; None if all actuators share a field.
-
-    Returns:
-        The entry, and a comment that asks the user to set these values.
-    """
+    """Draft the entry of an actuator, with placeholders for scale, limits and safe value."""
     allowed = _NOT_IN_IDS.sub("_", name) or "_"
     one = ActuatorConfig(allowed, LIMITS[1], 0.0, LIMITS, 0.0, 0.0, field=field)
     renamed = "" if allowed == name else f"; {name!r} cannot be the name of an actuator"
@@ -411,10 +355,6 @@ def _describe_unused_topics(survey: Survey, constant_numbers: Sequence[str]) -> 
     """Return comment lines that name topics and numbers that the drafted wiring does not use.
 
     Topics to which other nodes listen are listed too, because they may take commands.
-
-    Args:
-        survey: The topics of the robot.
-        constant_numbers: Descriptions of numbers that did not change while they were observed.
     """
     aside = [
         f"{one.name} is a camera ({one.type}): see docs/how-to/cameras.md"
@@ -434,11 +374,6 @@ def _describe_unmatched_channels_and_fields(
     """Return comment lines on the model's channels without a field, and fields without a channel.
 
     The possible command topics of the robot and the model's actuators are listed too.
-
-    Args:
-        match: The matches between channels and fields.
-        model: The model.
-        survey: The topics of the robot.
     """
     aside = [f"SET THIS: {id_}: nothing like it was heard" for id_ in match.missing]
     aside += [f"somebody listens to {one.name} ({one.type})" for one in survey.subscribed]

@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 from rclpy.executors import SingleThreadedExecutor
@@ -17,8 +18,9 @@ from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 
 from an_control.commissioning.doctor.data_checks import Series, describe_inconsistent_readings
-from an_control.commissioning.doctor.live import LiveRecorder
+from an_control.commissioning.doctor.recorder import DrivenRecorder
 from an_control.commissioning.survey import ANGULAR, AngleDetector
+from an_control.policy import Model
 from an_control.ros.graph import (
     describe_endpoints_of_wrong_type,
     describe_incompatible_subscriptions,
@@ -179,6 +181,37 @@ class ListenResult:
     disagreements: tuple[str, ...] = ()
 
 
+class LiveRecorder(DrivenRecorder):
+    """Recorder of a running robot, with one tick for each command; see `DrivenRecorder`.
+
+    Args:
+        wiring: The robot's wiring.
+        model_path: Path of the model file, for error messages.
+        model: The model whose channels and actuators are recorded.
+    """
+
+    def __init__(self, wiring: Wiring, model_path: str, model: Model) -> None:
+        super().__init__(wiring, model_path, model)
+        self._topics = [one.topic for one in wiring.command.messages]
+
+    def subscribe_to_robot(self, node: Node) -> None:
+        """Subscribe to the sensor and command topics of the wiring, so that ticks are recorded."""
+        self._inputs = Inputs(
+            node, self.recorder.table, time.monotonic_ns, lambda *_: None, 1, with_message_info=True
+        )
+        for number, (topic, message) in enumerate(zip(self._topics, self.messages, strict=True)):
+            hear = partial(self._record_command, number)
+            node.create_subscription(type(message.message), topic, hear, 10)
+
+    def close(self) -> None:
+        """Destroy the subscriptions to the sensor topics."""
+        self._inputs.close()
+
+    def _record_command(self, topic_index: int, message: Any) -> None:
+        """Add a command message that has just arrived; see `DrivenRecorder.add_command_message`."""
+        self.add_command_message(topic_index, message, time.monotonic_ns())
+
+
 def listen_to_sources(
     wiring: Wiring, namespace: str, seconds: float, recorder: LiveRecorder | None = None
 ) -> ListenResult:
@@ -199,79 +232,61 @@ def listen_to_sources(
         executor = SingleThreadedExecutor()
         executor.add_node(node)
         try:
-            return _listen_to_sources_with_node(node, executor, table, seconds, recorder)
+            heard = {one.name: HeardSource(one) for one in wiring.sources}
+            ranges: dict[str, ReadingRange] = {}
+            history: list[tuple[float, dict[str, float]]] = []
+            inputs = Inputs(
+                node,
+                table,
+                time.monotonic_ns,
+                partial(_append_message_times, node, heard),
+                1,
+                with_message_info=True,
+            )
+            if recorder is not None:
+                recorder.subscribe_to_robot(node)
+            wait_for_publishers(node, executor, [one.topic for one in wiring.sources])
+            until_s, reads, read_s = time.monotonic() + seconds, 0, 0.0
+            while (now_s := time.monotonic()) < until_s:
+                executor.spin_once(timeout_sec=min(SLICE_S, until_s - now_s))
+                if time.monotonic() - read_s >= 1.0 / wiring.rate_hz:
+                    read_s, reads = time.monotonic(), reads + 1
+                    update_reading_ranges(table, ranges, time.monotonic_ns(), history)
+            missing = table.explain_missing_channels(time.monotonic_ns())
+            for one in heard.values():
+                _store_publishers_of_source(node, one)
+                one.rivals = tuple(inputs.describe_competing_publishers(one.config.name))
+            said = [
+                _describe_command_topic_and_problems(node, message)
+                for message in wiring.command.messages
+            ]
+            inputs.close()
+            if recorder is not None:
+                recorder.close()
+            return ListenResult(
+                seconds,
+                tuple(heard.values()),
+                ranges,
+                reads,
+                missing,
+                wiring.rate_hz,
+                commands=tuple(text for text, _ in said),
+                wrong_commands=tuple(text for _, wrong in said for text in wrong),
+                disagreements=tuple(
+                    describe_inconsistent_readings(
+                        _convert_history_to_series(history), table.configs
+                    )
+                ),
+            )
         finally:
             executor.remove_node(node)
             executor.shutdown()
 
 
-def _listen_to_sources_with_node(
-    node: Node,
-    executor: SingleThreadedExecutor,
-    table: ChannelTable,
-    seconds: float,
-    recorder: LiveRecorder | None,
-) -> ListenResult:
-    """Listen to the robot with the given node, and return what was observed.
-
-    Args:
-        node: The node.
-        executor: The executor that runs it.
-        table: The channel table of the wiring, which stores the messages.
-        seconds: How long to listen.
-        recorder: Recorder that receives the readings and commands at the same time; None for none.
-    """
-    wiring = table.wiring
-    heard = {one.name: HeardSource(one) for one in wiring.sources}
-    ranges: dict[str, ReadingRange] = {}
-    history: list[tuple[float, dict[str, float]]] = []
-    inputs = Inputs(
-        node,
-        table,
-        time.monotonic_ns,
-        partial(_append_message_times, node, heard),
-        1,
-        with_message_info=True,
-    )
-    if recorder is not None:
-        recorder.subscribe_to_robot(node)
-    wait_for_publishers(node, executor, [one.topic for one in wiring.sources])
-    until_s, reads, read_s = time.monotonic() + seconds, 0, 0.0
-    while (now_s := time.monotonic()) < until_s:
-        executor.spin_once(timeout_sec=min(SLICE_S, until_s - now_s))
-        if time.monotonic() - read_s >= 1.0 / wiring.rate_hz:
-            read_s, reads = time.monotonic(), reads + 1
-            update_reading_ranges(table, ranges, time.monotonic_ns(), history)
-    missing = table.explain_missing_channels(time.monotonic_ns())
-    for one in heard.values():
-        _store_publishers_of_source(node, one)
-        one.rivals = tuple(inputs.describe_competing_publishers(one.config.name))
-    said = [
-        _describe_command_topic_and_problems(node, message) for message in wiring.command.messages
-    ]
-    inputs.close()
-    if recorder is not None:
-        recorder.close()
-    return ListenResult(
-        seconds,
-        tuple(heard.values()),
-        ranges,
-        reads,
-        missing,
-        wiring.rate_hz,
-        commands=tuple(text for text, _ in said),
-        wrong_commands=tuple(text for _, wrong in said for text in wrong),
-        disagreements=tuple(
-            describe_inconsistent_readings(_convert_history_to_series(history), table.configs)
-        ),
-    )
-
-
 def _convert_history_to_series(history: list[tuple[float, dict[str, float]]]) -> Series:
     """Convert a list of readings to a `Series`, with NaN where a channel has no reading.
 
-    Args:
-        history: Pairs of a time in seconds, and the unscaled readings at that time by channel id.
+    The list has pairs of a time in seconds, and the unscaled readings at that time by channel id.
     """
     ids = tuple(dict.fromkeys(id_ for _, row in history for id_ in row))
     raw = np.array([[row.get(id_, np.nan) for id_ in ids] for _, row in history])
@@ -291,14 +306,7 @@ def wait_for_publishers(
 def _append_message_times(
     node: Node, sources: dict[str, HeardSource], source_name: str, stamp_ns: int | None
 ) -> None:
-    """Append the arrival time, stamp and delay of a new message to the lists of its source.
-
-    Args:
-        node: The node whose clock measures the delay.
-        sources: The sources by name; that of the message is changed.
-        source_name: The name of the source from which the message arrived.
-        stamp_ns: The message's stamp, or None if it has none.
-    """
+    """Append the arrival time, stamp and delay of a new message to the lists of its source."""
     one = sources[source_name]
     if len(one.times_s) < KEPT:
         one.times_s.append(time.monotonic())
@@ -344,12 +352,7 @@ def update_reading_ranges(
 
 
 def _store_publishers_of_source(node: Node, source: HeardSource) -> None:
-    """Store in a source who publishes its topic: the nodes, their quality of service and types.
-
-    Args:
-        node: The node whose view of the ROS graph is used.
-        source: The source, which is changed.
-    """
+    """Store in a source who publishes its topic: the nodes, their quality of service and types."""
     source.topic = node.resolve_topic_name(source.config.topic)
     infos = node.get_publishers_info_by_topic(source.config.topic)
     right = select_endpoints_by_type(infos, source.config.type)
@@ -374,15 +377,7 @@ def _describe_quality_of_service(qos: QoSProfile) -> str:
 def _describe_command_topic_and_problems(
     node: Node, message: MessageFields
 ) -> tuple[str, list[str]]:
-    """Describe which nodes publish on a command topic, which receive from it, and what is wrong.
-
-    Args:
-        node: The node whose view of the ROS graph is used.
-        message: The topic and the message type of the commands.
-
-    Returns:
-        A text that names these nodes, and a list of problems, one sentence each.
-    """
+    """Describe which nodes publish on a command topic, which receive from it, and what is wrong."""
     topic, type_ = message.topic, message.type
     name = node.resolve_topic_name(topic)
     infos = node.get_subscriptions_info_by_topic(topic)

@@ -157,13 +157,6 @@ def _assign_names_to_candidates(similarities: Mapping[tuple[str, int], float]) -
 
     Each name gets at most one candidate, and each candidate at most one name. Pairs that are not
     similar enough are not assigned.
-
-    Args:
-        similarities: The similarity of a name and a candidate, from 0 to 1, by the pair (name,
-            index of the candidate).
-
-    Returns:
-        The index of the candidate of each assigned name.
     """
     found: dict[str, int] = {}
     for (name, place), score in sorted(similarities.items(), key=lambda pair: -pair[1]):
@@ -179,16 +172,11 @@ def _compute_field_similarity(
 
     This is the similarity of their names, minus `OUT_OF_RANGE` if the values of the field are far
     from the channel's readings in training.
-
-    Args:
-        id_: The id of the channel.
-        heard_field: The field.
-        trained_range: The lowest and the highest reading in training; None if not known.
     """
     config = heard_field.config
     score = max(
         _compute_name_similarity(id_, config.id),
-        _compute_name_similarity(id_, _format_source_and_field(config)),
+        _compute_name_similarity(id_, f"{config.source}.{config.field}"),
     )
     return score if _is_within_trained_range(heard_field, trained_range) else score - OUT_OF_RANGE
 
@@ -199,10 +187,6 @@ def _is_within_trained_range(
     """Return whether the values of a field lie in or near the range that a channel had in training.
 
     If that range is not known, the result is True.
-
-    Args:
-        heard_field: The field.
-        trained_range: The lowest and the highest reading in training; None if not known.
     """
     if trained_range is None:
         return True
@@ -211,11 +195,6 @@ def _is_within_trained_range(
         trained_range[0] - margin <= heard_field.low
         and heard_field.high <= trained_range[1] + margin
     )
-
-
-def _format_source_and_field(config: ChannelConfig) -> str:
-    """Return the source and the field of a channel as one text, such as "imu.orientation"."""
-    return f"{config.source}.{config.field}"
 
 
 def _compute_name_similarity(name: str, other_name: str) -> float:

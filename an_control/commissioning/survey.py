@@ -195,52 +195,32 @@ def survey_topics(namespace: str, seconds: float) -> Survey:
     Raises:
         ValueError: `namespace` is not a valid namespace.
     """
+    prefix = f"/{namespace.strip('/')}/" if namespace.strip("/") else "/"
+    topics: dict[str, SurveyedTopic] = {}
     with create_temporary_node("an_control_new", namespace) as node:
         executor = SingleThreadedExecutor()
         executor.add_node(node)
         try:
-            return _survey_topics_with_node(node, executor, namespace.strip("/"), seconds)
+            until_s, look_s, heard_any = time.monotonic() + DISCOVERY_S, 0.0, False
+            while (now_s := time.monotonic()) < until_s:
+                if not heard_any and any(one.messages for one in topics.values()):
+                    heard_any, until_s = True, now_s + seconds
+                if now_s >= look_s:
+                    _subscribe_to_new_topics(node, prefix, topics)
+                    look_s = now_s + LOOK_S
+                executor.spin_once(timeout_sec=min(SLICE_S, until_s - now_s))
+            for topic in topics.values():
+                infos = node.get_publishers_info_by_topic(topic.name)
+                topic.publishers = tuple(sorted({get_owner_node_name(one) for one in infos}))
+            heard = tuple(topics[name] for name in sorted(topics) if topics[name].messages)
+            return Survey(heard, tuple(_iterate_subscribed_topics(node, prefix, topics)))
         finally:
             executor.remove_node(node)
             executor.shutdown()
 
 
-def _survey_topics_with_node(
-    node: Node, executor: SingleThreadedExecutor, namespace: str, seconds: float
-) -> Survey:
-    """Listen to all topics in a namespace with the given node, and return a survey of them.
-
-    Args:
-        node: The node.
-        executor: The executor that runs it.
-        namespace: The namespace of the topics, without slashes; "" for all topics.
-        seconds: How long to listen, from the first message on.
-    """
-    prefix = f"/{namespace}/" if namespace else "/"
-    topics: dict[str, SurveyedTopic] = {}
-    until_s, look_s, heard_any = time.monotonic() + DISCOVERY_S, 0.0, False
-    while (now_s := time.monotonic()) < until_s:
-        if not heard_any and any(one.messages for one in topics.values()):
-            heard_any, until_s = True, now_s + seconds
-        if now_s >= look_s:
-            _subscribe_to_new_topics(node, prefix, topics)
-            look_s = now_s + LOOK_S
-        executor.spin_once(timeout_sec=min(SLICE_S, until_s - now_s))
-    for topic in topics.values():
-        infos = node.get_publishers_info_by_topic(topic.name)
-        topic.publishers = tuple(sorted({get_owner_node_name(one) for one in infos}))
-    heard = tuple(topics[name] for name in sorted(topics) if topics[name].messages)
-    return Survey(heard, tuple(_iterate_subscribed_topics(node, prefix, topics)))
-
-
 def _subscribe_to_new_topics(node: Node, prefix: str, topics: dict[str, SurveyedTopic]) -> None:
-    """Subscribe to the sensor topics that have appeared since the previous call.
-
-    Args:
-        node: The node.
-        prefix: The robot's namespace with slashes around it, with which the topics' names begin.
-        topics: The known topics by name, to which the new ones are added.
-    """
+    """Subscribe to the sensor topics that have appeared since the previous call."""
     for name, types in node.get_topic_names_and_types():
         if (
             name in topics
@@ -258,13 +238,7 @@ def _subscribe_to_new_topics(node: Node, prefix: str, topics: dict[str, Surveyed
 
 
 def _subscribe_to_topic(node: Node, topic: SurveyedTopic, message_class: Any) -> None:
-    """Subscribe to a topic, so that each message updates the topic's statistics.
-
-    Args:
-        node: The node.
-        topic: The topic, which is updated with each message.
-        message_class: The class of the topic's messages.
-    """
+    """Subscribe to a topic, so that each message updates the topic's statistics."""
     stamp_of = make_stamp_reader(message_class)
 
     def update_statistics_of_topic(message: Any) -> None:
@@ -321,12 +295,7 @@ def may_be_sensor_topic(name: str, prefix: str) -> bool:
 
 
 def _is_command_topic(node: Node, name: str) -> bool:
-    """Return whether a topic carries commands, or a policy node's reports about itself.
-
-    Args:
-        node: The node whose view of the ROS graph is used.
-        name: The full name of the topic.
-    """
+    """Return whether a topic carries commands, or a policy node's reports about itself."""
     head, _, last = name.rpartition("/")
     if COMMANDS.search(last) and node.count_subscribers(name):
         return True
@@ -337,13 +306,7 @@ def _is_command_topic(node: Node, name: str) -> bool:
 def _iterate_subscribed_topics(
     node: Node, prefix: str, topics: dict[str, SurveyedTopic]
 ) -> Iterator[SubscribedTopic]:
-    """Yield the topics to which nodes subscribe, apart from the sensor topics.
-
-    Args:
-        node: The node whose view of the ROS graph is used.
-        prefix: The robot's namespace with slashes around it, with which the topics' names begin.
-        topics: The sensor topics by name.
-    """
+    """Yield the topics to which nodes subscribe, apart from the sensor topics."""
     for name, types in sorted(node.get_topic_names_and_types()):
         if name in topics or not may_be_sensor_topic(name, prefix):
             continue
@@ -402,11 +365,6 @@ def _iterate_element_ranges(
 
     Both values are the element itself. A long array without names is yielded as one path with a
     wildcard, such as ranges[*], with the lowest and the highest value of all its elements.
-
-    Args:
-        path: The path of the array in the message.
-        values: The elements of the array (n,).
-        names: The names of the elements, if the message lists them.
     """
     finite = np.isfinite(values)
     if len(names) == len(values):

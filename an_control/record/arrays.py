@@ -177,13 +177,8 @@ def _stack_commands(
 ) -> NDArray[np.float64]:
     """Return the commands of T ticks as one array (T, A).
 
-    Args:
-        rows: The command (A,) of each of the T ticks; None becomes a row of NaN.
-        actuator_count: The number A of actuators.
-        bag: The recording, for the error.
-
-    Raises:
-        BagError: A command has another number of actuators.
+    A tick without a command becomes a row of NaN. Raise BagError if the numbers of actuators
+    differ.
     """
     stacked = np.full((len(rows), actuator_count), np.nan)
     for place, row in enumerate(rows):

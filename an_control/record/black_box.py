@@ -164,10 +164,6 @@ class BlackBox:
 
         It is the time of the oldest queued note with a time, else that of the note before, else the
         present time.
-
-        Args:
-            queue: The queued notes after this one.
-            kept: The notes of the batch before this one.
         """
         if (time_ns := find_time_of_next_note_ns(queue)) is not None:
             return time_ns
@@ -214,13 +210,7 @@ class BlackBox:
                 self._log(f"the black box could not be written: {error}")
 
     def _write(self, path: Path, notes: list[Note], head: FileHead) -> None:
-        """Write notes to a new folder.
-
-        Args:
-            path: Path of the folder.
-            notes: The notes.
-            head: Content to write at the start.
-        """
+        """Write notes to a new folder."""
         from an_control.record.writer import BagFolder
 
         _delete_oldest_black_boxes(path.parent)
@@ -253,9 +243,6 @@ def _make_unique_folder_name(node_name: str) -> str:
     """Return a folder name made of a node's name, the time of day and the process id.
 
     It does not look at the disk, so that it can be called while the robot stops.
-
-    Args:
-        node_name: Full name of the node.
     """
     word, now_s = node_name.strip("/").replace("/", "_"), time.time()
     when = time.strftime("%Y%m%d_%H%M%S", time.localtime(now_s))
@@ -266,9 +253,6 @@ def _delete_oldest_black_boxes(folder: Path) -> None:
     """Delete the oldest black boxes in a folder, so that one more can be added.
 
     With the additional one there are at most `MAX_BOXES` (10).
-
-    Args:
-        folder: Folder that has one folder for each black box.
     """
     if not folder.is_dir():
         return

@@ -28,7 +28,6 @@ class Comparison:
     def __init__(self) -> None:
         self.commands = 0
         self.first_tick: np.ndarray | None = None
-        """First tick (A,) at which each actuator's command differs; -1 means never."""
         self._sum = self._largest = self._different = np.zeros(0)
         self._course: list[np.ndarray] = []
         self._bin = np.zeros(0)

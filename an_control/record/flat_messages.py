@@ -53,13 +53,7 @@ class Flattener:
         self._size = BYTES_A_MESSAGE + BYTES_A_VALUE * sum(map(len, self._paths.values()))
 
     def _add_field_paths(self, message: Any, path_prefix: str) -> None:
-        """Add the attribute path of each value in a message to `_paths`, sorted by kind of value.
-
-        Args:
-            message: The message, or a message within it.
-            path_prefix: The path from the outermost message to `message`, with a dot at its end; ""
-                for the outermost message itself.
-        """
+        """Add the attribute path of each value in a message to `_paths`, by kind of value."""
         for name, type_ in message.get_fields_and_field_types().items():
             path, value = f"{path_prefix}_{name}", getattr(message, f"_{name}")
             if hasattr(value, "get_fields_and_field_types"):
@@ -99,17 +93,7 @@ _KINDS = ("number", "text", "array", "list")
 
 
 def _classify_field_value(value: Any, type_: str) -> str:
-    """Return the kind of value that a message's field holds: one of `_KINDS`.
-
-    The kinds are "number", "text", "array" (of numbers) and "list" (of texts).
-
-    Args:
-        value: The field's value in a new message.
-        type_: The type of the field, such as "sequence<string>".
-
-    Raises:
-        ValueError: The value is of another kind.
-    """
+    """Return which of `_KINDS` a message's field holds; raise ValueError if it is another."""
     if isinstance(value, str):
         return "text"
     if isinstance(value, bool | int | float | bytes):
@@ -124,8 +108,7 @@ def _classify_field_value(value: Any, type_: str) -> str:
 def _make_attribute_getter(paths: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
     """Return a function that returns the attributes at these dotted paths of a message, as a tuple.
 
-    Args:
-        paths: Dotted attribute paths, such as "_header._frame_id".
+    A path is one such as "_header._frame_id".
     """
     if not paths:
         return lambda message: ()

@@ -64,7 +64,6 @@ class Bag:
 
     path: Path
     notes: list[str] = field(default_factory=list)
-    """Remarks after the bag was read, such as where an unfinished file ends."""
 
     def __post_init__(self) -> None:
         self.files = _list_files(self.path)
@@ -87,14 +86,7 @@ class Bag:
 
 
 def _list_files(path: Path) -> list[Path]:
-    """Return the paths of a bag's files in order, after checking that they can be opened.
-
-    Args:
-        path: Path of a bag's folder, or of one file.
-
-    Raises:
-        BagError: There is no bag, or it is compressed as a whole.
-    """
+    """Return the paths of a bag's files in order, after checking that they can be opened."""
     try:
         if not path.is_dir():
             if path.suffix in (".zstd", ".lz4") and path.with_suffix("").suffix in _SUFFIXES:
@@ -132,9 +124,6 @@ def _list_files_in_metadata(folder: Path) -> list[Path]:
     """Return the paths of the files that a folder's metadata.yaml names, in its order.
 
     The list is empty if there is no metadata.yaml.
-
-    Raises:
-        BagError: The metadata cannot be read, or names files that are not bags.
     """
     path = folder / "metadata.yaml"
     if not path.exists():
@@ -163,13 +152,8 @@ def _list_files_in_metadata(folder: Path) -> list[Path]:
 def _read_mcap(path: Path, notes: list[str], is_last: bool) -> Iterator[BagEntry]:
     """Yield the messages and attached files of an MCAP file.
 
-    Args:
-        path: Path of the file.
-        notes: Receives a remark if the file is unfinished.
-        is_last: Whether it is the bag's last file, whose end may be incomplete.
-
-    Raises:
-        BagError: The file is damaged.
+    A remark in `notes` says where an unfinished file ends. Only the bag's last file may end in the
+    middle of a record; any other damage is a BagError.
     """
     from mcap.exceptions import McapError
 
@@ -216,14 +200,7 @@ def _read_mcap(path: Path, notes: list[str], is_last: bool) -> Iterator[BagEntry
 
 
 def _decompress_chunk(content: bytes) -> bytes:
-    """Return the uncompressed records of a chunk (a compressed part of an MCAP file).
-
-    Args:
-        content: The chunk as it is in the file.
-
-    Raises:
-        ValueError: The chunk is damaged, or larger than allowed.
-    """
+    """Return the uncompressed records of a chunk (a compressed part of an MCAP file)."""
     from mcap.data_stream import ReadDataStream
     from mcap.records import Chunk
 
@@ -264,15 +241,8 @@ def _iterate_chunk_entries(
 ) -> Iterator[BagEntry]:
     """Yield the messages in the uncompressed records of an MCAP file's chunk.
 
-    Args:
-        data: The records, which may also declare further topics and message types.
-        channels: The topics that the file has declared so far, by their number in the file. Those
-            that the records declare are added.
-        schemas: The message types that the file has declared so far, by their number in the file.
-            Those that the records declare are added.
-
-    Raises:
-        ValueError: A record is damaged.
+    `channels` and `schemas` have the topics and message types that the file has declared so far, by
+    their number in the file; those that the records declare are added.
     """
     at, size = 0, len(data)
     while at < size:
@@ -298,16 +268,7 @@ def _iterate_record_entries(
 ) -> Iterator[BagEntry]:
     """Yield the messages or the attached file that one record of an MCAP file holds, if any.
 
-    Args:
-        code: Kind of the record, a number of the MCAP format.
-        content: The record without kind and length.
-        channels: The topics that the file has declared so far, by their number in the file. If the
-            record declares a topic, it is added.
-        schemas: The message types that the file has declared so far, by their number in the file.
-            If the record declares a message type, it is added.
-
-    Raises:
-        ValueError: The record is damaged.
+    A topic or message type that it declares is added, as in `_iterate_chunk_entries`.
     """
     from mcap.data_stream import ReadDataStream
     from mcap.records import Attachment, Channel, Schema
@@ -334,12 +295,7 @@ def _iterate_record_entries(
 def _read_sqlite(path: Path, notes: list[str]) -> Iterator[BagEntry]:
     """Yield the messages of one sqlite3 file of a bag, ordered by time.
 
-    Args:
-        path: Path of the file.
-        notes: Receives a remark for each topic that is left out.
-
-    Raises:
-        BagError: The file is damaged.
+    Topics that are left out are named in `notes`. Raise BagError if the file is damaged.
     """
 
     def raise_damaged_error(error: object) -> NoReturn:

@@ -195,15 +195,10 @@ class NodeRecorder:
             """Create the folder of the recording, and return the object that writes its files."""
             return BagFolder(Path(self.path), make_file_head, self._options.limits)
 
-        return Writer(make_folder, self._log_failure)
+        return Writer(make_folder, lambda reason: self._log(f"recording has ended: {reason}"))
 
     def _record_session(self, node: str, settings: Mapping[str, Any]) -> None:
-        """Record the session's settings, the model and the wiring, at the start of a recording.
-
-        Args:
-            node: Full name of the node.
-            settings: Parameters of the node, by name.
-        """
+        """Record the session's settings, the model and the wiring, at the start of a recording."""
         controller = self._controller
         model = self.read_model_file(controller.acting.model_path)
         self._record_model_file(model, None)
@@ -269,7 +264,8 @@ class NodeRecorder:
         messages = self._messages
         place = messages.get_source_number(source)
         if not messages.count_if_new(topic, message):
-            self.record_delivery_to_source_number(topic, place, now_ns)
+            if source is not None:
+                self.record_delivery_to_source(topic, source, now_ns)
             return
         self._notes.append((MESSAGE, topic, type_, message, place, arrival_ns, now_ns))
         if len(self._notes) > MAX_NOTES:
@@ -283,21 +279,9 @@ class NodeRecorder:
             source: Name of the source.
             now_ns: Present time in ns, of the node's clock.
         """
-        self.record_delivery_to_source_number(
-            topic, self._messages.get_source_number(source), now_ns
-        )
-
-    def record_delivery_to_source_number(self, topic: str, source_number: int, now_ns: int) -> None:
-        """Record that one more source, given by its number, has received a topic's newest message.
-
-        Args:
-            topic: Topic of the message.
-            source_number: Index of the source in the wiring plus one; with 0 nothing is recorded.
-            now_ns: Present time in ns, of the node's clock.
-        """
-        if source_number:
+        if place := self._messages.get_source_number(source):
             back = self._messages.count_since_newest(topic)
-            self._notes.append((NUMBERS, STORE, (source_number, back), now_ns))
+            self._notes.append((NUMBERS, STORE, (place, back), now_ns))
 
     def record_tick(self, now_ns: int, stamp_ns: int | None, *, sends_command: bool) -> None:
         """Record that the policy has made a step. Call it before the tick's command is sent.
@@ -415,12 +399,7 @@ class NodeRecorder:
         return self._now_ns() or None
 
     def _record_model_file(self, model: ModelFile | None, now_ns: int | None) -> None:
-        """Add a model file to the recording as an attached file, if its content is in memory.
-
-        Args:
-            model: The model file; with None nothing is added.
-            now_ns: Time in ns, of the node's clock; None is the present time.
-        """
+        """Add a model file to the recording as an attached file, if its content is in memory."""
         if model is not None and model.content is not None:
             time_ns = now_ns or self._read_time_ns()
             self._notes.append((MODEL, f"model:{model.sha256}", model.content, time_ns))
@@ -491,14 +470,6 @@ class NodeRecorder:
         folder = self._black_box.request_and_get_folder()
         return f"; the last {self._options.black_box_s:g} s are in {folder}"
 
-    def _log_failure(self, reason: str) -> None:
-        """Log that recording has stopped because of an error.
-
-        Args:
-            reason: Description of the error.
-        """
-        self._log(f"recording has ended: {reason}")
-
     def get_text_health_and_figures(self) -> tuple[str, bool, dict[str, Any]]:
         """Return the state of recording for the diagnostics.
 
@@ -552,10 +523,6 @@ def _find_unused_folder_path(parent: Path, node_name: str) -> Path:
     """Return a path for a new folder, named after a node and the time of day.
 
     The folder does not exist yet, and is not created here.
-
-    Args:
-        parent: Folder in which the new folder is to lie.
-        node_name: Full name of the node.
     """
     word = node_name.strip("/").replace("/", "_")
     stem = f"{word}_{time.strftime('%Y%m%d_%H%M%S')}"

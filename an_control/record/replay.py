@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from an_control.control.controller import Controller
@@ -49,10 +48,6 @@ OnEvent = Callable[[dict[str, Any], int, bool], object]
 """Function that gets the values of a change of state, its time in ns, and if it is repeated."""
 
 
-def _ignore_event(event: dict[str, Any], log_ns: int, repeated: bool) -> None:
-    """Do nothing; this is the default of `SessionReplay.on_event`."""
-
-
 class SessionReplay:
     """Replay of one recording of a node; use it in a `with` block, as it has temporary files.
 
@@ -84,7 +79,7 @@ class SessionReplay:
         self._files = ReplayFiles(bag.path, folder, model, wiring)
         self._session: ReplayedSession | None = None
         self.summary = ReplaySummary()
-        self.on_event: OnEvent = _ignore_event
+        self.on_event: OnEvent = lambda event, log_ns, repeated: None
         self._node = ""
         self._names: dict[str, str] = {}
         """Name of each topic without the node's name; see `_get_topic_name_without_node`."""
@@ -92,12 +87,7 @@ class SessionReplay:
     def __enter__(self) -> SessionReplay:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     @property
@@ -136,8 +126,7 @@ class SessionReplay:
     def _replay_entry(self, entry: BagEntry) -> ReplayedCommand | None:
         """Replay one message or attached file of the recording.
 
-        Returns:
-            The recorded and the computed command if the entry is a command of this node, else None.
+        Return both commands if the entry is a command of this node, else None.
         """
         if entry.type == ATTACHMENT:
             self._files.save_model_file(entry)
@@ -161,7 +150,7 @@ class SessionReplay:
         elif name == STORE:
             session.pass_message_to_further_source(STORED_NUMBERS.decode_numbers(entry.data))
         elif name == GATE_TOPIC:
-            session.store_gate_numbers(GATE_NUMBERS.decode_numbers(entry.data))
+            session.gate_numbers = GATE_NUMBERS.decode_numbers(entry.data)
         elif name == COMMAND:
             return session.replay_command(entry)
         return None
@@ -194,10 +183,6 @@ class SessionReplay:
         """Count a recorded change of state and apply it to the controller.
 
         At the start of a file, earlier changes are repeated. Such a change is not applied again.
-
-        Args:
-            event: Values of the change by name, with its kind as "event".
-            repeated: Whether the message only repeats an earlier change.
         """
         kind = event["event"]
         if repeated and self._session is not None and not self._session.head_only:
@@ -213,13 +198,8 @@ class SessionReplay:
     def _start_session(self, event: dict[str, Any], *, repeated: bool) -> ReplayedSession:
         """Return a new session (one run of the node).
 
-        Args:
-            event: Values of the event "session".
-            repeated: Whether the event was read from the head of a later file, because the earlier
-                files are missing.
-
-        Raises:
-            BagError: The recording has another format.
+        If `repeated`, the event was read from the head of a later file, because the earlier files
+        are missing.
         """
         if event.get("format") != FORMAT:
             raise BagError(

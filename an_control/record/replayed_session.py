@@ -69,7 +69,6 @@ class ReplaySummary:
         commands: Number of commands.
         different: Number of commands that differ from the recorded ones.
         first: First command that differs; None if all are equal.
-        largest: Largest difference of each actuator's command from the recorded one (A,).
         begin_ns: Time of day at which the recording starts, in ns.
         end_ns: Time of day at which the recording ends, in ns.
         events: Number of changes of state, by kind.
@@ -81,7 +80,6 @@ class ReplaySummary:
     commands: int = 0
     different: int = 0
     first: ReplayedCommand | None = None
-    largest: np.ndarray = field(default_factory=lambda: np.zeros(0))
     begin_ns: int = 0
     end_ns: int = 0
     events: Counter[str] = field(default_factory=Counter)
@@ -113,8 +111,6 @@ class ReplaySummary:
             return
         self.different += 1
         self.first = self.first or command
-        away = np.abs(command.replayed - command.recorded)
-        self.largest = np.fmax(self.largest, away)
 
 
 class _ReplayedLastCommand(LastCommand):
@@ -128,19 +124,6 @@ class _ReplayedLastCommand(LastCommand):
     @values_time_and_number.setter
     def values_time_and_number(self, known: tuple[np.ndarray, int, int] | None) -> None:
         self._known = known
-
-
-@dataclass
-class _ReplayedTick:
-    """Newest replayed tick, to which the commands that follow in the recording belong.
-
-    Attributes:
-        number: Number of the tick.
-        readings: Readings of the tick; None if it failed.
-    """
-
-    number: int
-    readings: Readings | None
 
 
 class ReplayFiles:
@@ -294,8 +277,11 @@ class ReplayedSession:
         self.messages = NewestMessages(files.bag_path, deserialize)
         self._wiring: Wiring | None = None
         self._estop = EStop()
-        self._tick = _ReplayedTick(0, None)
-        self._gate: tuple[int, ...] | None = None
+        self._tick = 0
+        self._readings: Readings | None = None
+        """Number and readings of the newest tick, to which the commands that follow belong."""
+        self.gate_numbers: tuple[int, ...] | None = None
+        """What the gate has noted of the command that follows in the recording."""
         self._commands: dict[int, tuple[np.ndarray, int, int]] = {}
         self._swaps: list[dict[str, Any]] = []
 
@@ -336,11 +322,7 @@ class ReplayedSession:
                 self.controller.gate.restart_from_safe_command()
 
     def _apply_wiring_event(self, event: dict[str, Any]) -> None:
-        """Load the recorded wiring file. Make the controller if the session has none yet.
-
-        Args:
-            event: Values of the event "wiring", with the content of the file as "text".
-        """
+        """Load the recorded wiring file. Make the controller if the session has none yet."""
         path = self._files.folder / "wiring.yaml"
         path.write_text(event["text"], encoding="utf-8")
         self._wiring = load_wiring(path)
@@ -348,11 +330,7 @@ class ReplayedSession:
             self._make_controller(self._files.other_wiring or path)
 
     def _make_controller(self, wiring: Path) -> None:
-        """Make the controller with the recorded settings.
-
-        Args:
-            wiring: Path of the wiring file.
-        """
+        """Make the controller with the recorded settings."""
         settings, engine = self._event["settings"], self._event["engine"]
         if engine not in ("numpy", "numba"):
             engine = None
@@ -376,14 +354,9 @@ class ReplayedSession:
         self._last = _ReplayedLastCommand()
         self.controller.gate.last = self._last
         self._summary.actuators = tuple(self.controller.wiring.command.names)
-        self._summary.largest = np.zeros(len(self._summary.actuators))
 
     def _apply_rewiring(self, values: dict[str, Any]) -> None:
-        """Change topics, sources or fields of the controller's wiring, as in the recorded node.
-
-        Args:
-            values: New values by key, such as "sources.imu.topic".
-        """
+        """Change topics, sources or fields of the controller's wiring, as in the recorded node."""
         assert self.controller is not None and self._wiring is not None
         self._wiring = self._wiring.with_changes(values)
         if self._files.other_wiring is None:
@@ -392,11 +365,7 @@ class ReplayedSession:
             self._summary.add_note("rewires are not replayed, as --wiring is given")
 
     def _apply_correction(self, values: dict[str, Any]) -> None:
-        """Apply the scales and offsets of channels that the node has corrected.
-
-        Args:
-            values: The new scale and offset, by the id of the channel's entry in the wiring.
-        """
+        """Apply the scales and offsets of channels that the node has corrected."""
         assert self.controller is not None and self._wiring is not None
         self._wiring = self._wiring.with_conversions(
             {id_: (float(scale), float(offset)) for id_, (scale, offset) in values.items()}
@@ -425,9 +394,6 @@ class ReplayedSession:
         """Repeat a tick that failed in the node.
 
         A remark in the summary says whether the tick fails in the replay as well.
-
-        Args:
-            event: Values of the event "failed".
         """
         if self.controller is None:
             return
@@ -476,15 +442,7 @@ class ReplayedSession:
 
         If the session is replayed with another wiring, the source of the same name gets the
         message. If the other wiring has no such source, all its sources that read the same topic
-        get it.
-
-        Args:
-            source_number: Index of the source in the recorded wiring plus one.
-            received: The message.
-
-        Raises:
-            BagError: The recorded wiring has no source with this number, or a source in the other
-                wiring has another message type.
+        get it. The number is the index of the source in the recorded wiring plus one.
         """
         assert self.controller is not None and self._wiring is not None
         sources = self._wiring.sources
@@ -505,14 +463,6 @@ class ReplayedSession:
             self.controller.table.store_message(
                 name, received.message, received.stamp_ns, received.arrival_ns
             )
-
-    def store_gate_numbers(self, gate_numbers: tuple[int, ...]) -> None:
-        """Store what the gate has noted of the command that follows in the recording.
-
-        Args:
-            gate_numbers: Numbers of a message on record/gate.
-        """
-        self._gate = gate_numbers
 
     def repeat_tick(self, tick_numbers: tuple[int, ...]) -> None:
         """Repeat a recorded tick up to the policy's action.
@@ -542,7 +492,7 @@ class ReplayedSession:
             self._summary.add_note(f"tick {number} fails: {error!r}")
             readings = None
         last.values_time_and_number = newest
-        self._tick = _ReplayedTick(number, readings)
+        self._tick, self._readings = number, readings
 
     def replay_command(self, entry: BagEntry) -> ReplayedCommand | None:
         """Compute a recorded command again, and return both values.
@@ -561,7 +511,7 @@ class ReplayedSession:
             BagError: The recording is damaged.
         """
         assert self.controller is not None
-        numbers, self._gate = self._gate, None
+        numbers, self.gate_numbers = self.gate_numbers, None
         names, recorded = decode_joint_state(entry.data)
         begins_here = self.head_only and not self._summary.ticks
         if numbers is None and begins_here:
@@ -583,7 +533,8 @@ class ReplayedSession:
             self._summary.add_note(str(error))
             replayed = np.full(len(self._summary.actuators), np.nan)
         recorded = self._reorder_command_to_wiring(names, recorded)
-        if not self._has_only_float64_fields:  # what goes out is rounded
+        exact = all(one.has_only_float64_fields for one in self.controller.messages)
+        if not exact:  # what goes out is rounded
             recorded = self._round_to_field_types(recorded)
             if replayed is not None:
                 replayed = self._round_to_field_types(replayed)
@@ -597,26 +548,21 @@ class ReplayedSession:
         if kind == CommandKind.POLICY:
             self.controller.acting.policy.prepare_next_tick()
         command = ReplayedCommand(
-            self._tick.number,
+            self._tick,
             entry.log_ns,
             kind,
             recorded,
             np.asarray(replayed),
-            self._tick.readings,
+            self._readings,
         )
         self._summary.add_command(command)
         return command
 
     def _recompute_command(self, kind: CommandKind, decided_ns: int | None) -> np.ndarray | None:
-        """Let the controller compute a recorded command (A,) again, and return it.
+        """Let the controller compute a recorded command (A,) again; None if another node sent it.
 
-        Args:
-            kind: Why the recorded command was sent.
-            decided_ns: Time in ns, of the node's clock, at which the node computed the recorded
-                command; None in lockstep, and if the command is not the policy's.
-
-        Returns:
-            The computed command; None if another node sent the recorded one.
+        `decided_ns` is when the node computed it, by its own clock; None in lockstep, and if the
+        command is not the policy's.
         """
         controller = self.controller
         assert controller is not None
@@ -629,12 +575,6 @@ class ReplayedSession:
         if kind == CommandKind.WATCHDOG:
             return controller.gate.safe_command()
         return controller.gate.reset_to_safe_command()
-
-    @property
-    def _has_only_float64_fields(self) -> bool:
-        """Whether all fields of command messages are float64, so that nothing is rounded."""
-        assert self.controller is not None
-        return all(one.has_only_float64_fields for one in self.controller.messages)
 
     def _round_to_field_types(self, values: np.ndarray) -> np.ndarray:
         """Return a command (A,), rounded as it would be in the fields of its messages.
@@ -653,10 +593,6 @@ class ReplayedSession:
         """Return a recorded command (A,) in the order of the wiring that is used for the replay.
 
         An actuator that was not recorded gets NaN.
-
-        Args:
-            names: Names of the n recorded actuators.
-            values: The recorded command (n,) in the order of `names`.
         """
         own = self._summary.actuators
         if names == own:

@@ -13,6 +13,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,9 +21,9 @@ import yaml
 from mcap.writer import CompressionType
 from mcap.writer import Writer as McapWriter
 
-from an_control.record.definitions import format_message_definition
 from an_control.record.layout import ATTACHMENT, BagEntry, FileHead, Limits
 from an_control.system.files import write_file
+from an_control.wiring.messages import FieldType, import_message_class, list_field_types
 
 METADATA = "metadata.yaml"
 METADATA_VERSION = 5
@@ -87,7 +88,6 @@ class BagFolder:
         self._number = 0
         self._since_s = self._metadata_s = 0.0
         self.bytes = 0
-        """Size of all files in bytes, without deleted ones."""
 
     def write(self, entries: Iterable[BagEntry]) -> None:
         """Write messages; whenever a file has reached a limit, start the next one."""
@@ -123,11 +123,7 @@ class BagFolder:
         return (0 < limits.split_bytes <= file.bytes) or (0.0 < limits.split_s <= seconds)
 
     def _begin_file(self, now_ns: int) -> None:
-        """Complete the present file, and start a new one with the content from `make_head`.
-
-        Args:
-            now_ns: Time of day in ns, which becomes the start of the new file.
-        """
+        """Complete the present file, and start a new one with the content from `make_head`."""
         if self._files:
             self._end_file()
             self._delete_oldest_files()
@@ -166,13 +162,7 @@ class BagFolder:
         file.counts[key] += 1
 
     def _write_attachment(self, name: str, content: bytes, now_ns: int) -> None:
-        """Write an attached file into the present file.
-
-        Args:
-            name: Name of the attached file.
-            content: Its content.
-            now_ns: Time of day in ns, which becomes the time of the attached file.
-        """
+        """Write an attached file into the present file."""
         self._mcap.add_attachment(now_ns, now_ns, name, "application/octet-stream", content)
 
     def _register_topic_and_get_number(self, topic: str, type_: str) -> int:
@@ -244,16 +234,53 @@ class BagFolder:
 
 
 def _make_time_span_entries(begin_ns: int, end_ns: int) -> dict[str, Any]:
-    """Return the entries "duration" and "starting_time" of metadata.yaml for a time span.
-
-    Args:
-        begin_ns: Time of day of the first message, in ns.
-        end_ns: Time of day of the last message, in ns.
-    """
+    """Return the entries "duration" and "starting_time" of metadata.yaml for a time span."""
     return {
         "duration": {"nanoseconds": end_ns - begin_ns},
         "starting_time": {"nanoseconds_since_epoch": begin_ns},
     }
+
+
+_NAMES = {"double": "float64", "float": "float32", "boolean": "bool", "octet": "byte"}
+_LINE = "=" * 80
+
+
+@cache
+def format_message_definition(type_: str) -> str:
+    """Return the text that defines a message type and all types in it, as MCAP files hold it.
+
+    Args:
+        type_: Name of the message type, such as "sensor_msgs/msg/JointState".
+
+    Raises:
+        LookupError: The type is not installed.
+    """
+    parts: list[str] = []
+    left, seen = [type_], {type_}
+    while left:
+        type_name = left.pop(0)
+        lines = []
+        for name, kind in list_field_types(import_message_class(type_name)).items():
+            lines.append(f"{_format_field_type(kind)} {name}")
+            if kind.message_type and kind.message_type not in seen:
+                seen.add(kind.message_type)
+                left.append(kind.message_type)
+        head = [_LINE, f"MSG: {type_name.replace('/msg/', '/')}"] if parts else []
+        parts.append("\n".join([*head, *lines]))
+    return "\n".join(parts) + "\n"
+
+
+def _format_field_type(kind: FieldType) -> str:
+    """Return a field's type as a message definition writes it, such as "float64[3]"."""
+    base = kind.base.replace("/msg/", "/")
+    if base.startswith(("string<", "wstring<")):
+        base = base.replace("<", "<=").rstrip(">")
+    base = _NAMES.get(base, base)
+    if not kind.array:
+        return base
+    if kind.size is None:
+        return f"{base}[]"
+    return f"{base}[{'' if kind.fixed else '<='}{kind.size}]"
 
 
 class Writer:
@@ -267,6 +294,7 @@ class Writer:
         stopped: Why recording stopped by an error; "" if it did not.
         messages: Number of written messages.
         bytes: Size of the files in bytes.
+        waiting_bytes: Size in bytes of the messages that wait to be written.
         slowest_s: Longest time in seconds that one round of writing took.
     """
 
@@ -275,24 +303,17 @@ class Writer:
     ) -> None:
         self._make_folder, self._on_error = make_folder, on_error
         self._waiting: deque[Sequence[BagEntry]] = deque()
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._closing = False
         self._woken_s = 0.0
         self.stopped = ""
-        """Why recording stopped by an error; "" if it did not."""
         self.messages = 0
         self.bytes = 0
         self.slowest_s = 0.0
-        """Longest time in seconds that one round of writing took."""
         self._thread = threading.Thread(target=self._write_until_closed, name="record", daemon=True)
         self._thread.start()
-
-    @property
-    def waiting_bytes(self) -> int:
-        """Size in bytes of the messages that wait to be written."""
-        return self._waiting_bytes
 
     def enqueue(self, entries: Sequence[BagEntry], size_bytes: int) -> None:
         """Add messages to the queue of those to write.
@@ -306,14 +327,14 @@ class Writer:
         """
         if self.stopped or not entries:
             return
-        if self._waiting_bytes + size_bytes > MAX_WAITING_BYTES:
+        if self.waiting_bytes + size_bytes > MAX_WAITING_BYTES:
             self._stop_with_error(
-                f"the disk is too slow: {self._waiting_bytes / 2**20:.0f} MiB wait to be written"
+                f"the disk is too slow: {self.waiting_bytes / 2**20:.0f} MiB wait to be written"
             )
             return
         with self._lock:
             self._waiting.append(entries)
-            self._waiting_bytes += size_bytes
+            self.waiting_bytes += size_bytes
         now_s = time.monotonic()
         if now_s - self._woken_s > WAKE_S:
             self._woken_s = now_s
@@ -336,7 +357,7 @@ class Writer:
             self._on_error(reason)
         with self._lock:
             self._waiting.clear()
-            self._waiting_bytes = 0
+            self.waiting_bytes = 0
         self._wake.set()
 
     def _write_until_closed(self) -> None:
@@ -364,7 +385,7 @@ class Writer:
             with self._lock:
                 batches = list(self._waiting)
                 self._waiting.clear()
-                size, self._waiting_bytes = self._waiting_bytes, self._waiting_bytes
+                size = self.waiting_bytes
             for batch in batches:
                 bag.write(batch)
                 self.messages += len(batch)
@@ -374,7 +395,7 @@ class Writer:
                 bag.flush()
                 self.bytes = bag.bytes
             with self._lock:
-                self._waiting_bytes = max(0, self._waiting_bytes - size)
+                self.waiting_bytes = max(0, self.waiting_bytes - size)
             self.slowest_s = max(self.slowest_s, time.monotonic() - begin_s)
             if closing and not self._waiting:
                 return

@@ -137,9 +137,7 @@ class _HashedLocator:
 def _remove_old_caches(folder: Path) -> None:
     """Remove the oldest cache folders of a source file.
 
-    Args:
-        folder: The present cache folder of the source file. It is kept, and so are the newest three
-            (`KEPT`) of the others.
+    The present one, `folder`, is kept, and so are the newest `KEPT` of the others.
     """
     name = re.compile(re.escape(folder.name[:-16]) + "[0-9a-f]{16}")
     with os.scandir(folder.parent) as entries, suppress(OSError):  # others may remove them too
@@ -197,9 +195,6 @@ class _CompilationLocks:
         """Acquire the lock of a function; if another process holds it, wait, but at most 180 s.
 
         Do nothing for a function of any package but an_control and an_control_sim.
-
-        Args:
-            cache: numba's cache of the function.
         """
         if not (path := self._find_lock_path(cache)):
             return
@@ -221,9 +216,6 @@ class _CompilationLocks:
         """End one compilation of a function; release its lock if no other compilation needs it.
 
         Do nothing if this process does not hold the lock.
-
-        Args:
-            cache: numba's cache of the function.
         """
         held = self._held.get(path := self._find_lock_path(cache))
         if held:
@@ -246,11 +238,7 @@ class _CompilationLocks:
 
 
 def _try_lock(lock_descriptor: int) -> bool:
-    """Acquire the flock of an open file if no other process holds it; return whether it was free.
-
-    Args:
-        lock_descriptor: The file's descriptor.
-    """
+    """Acquire the flock of an open file if it is free, and return whether it was free."""
     try:
         fcntl.flock(lock_descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -259,11 +247,7 @@ def _try_lock(lock_descriptor: int) -> bool:
 
 
 def _wait_for_lock(lock_descriptor: int) -> None:
-    """Wait for the flock of an open file, at most 180 s; report the wait like a compilation.
-
-    Args:
-        lock_descriptor: The file's descriptor.
-    """
+    """Wait for the flock of an open file, at most 180 s; report the wait like a compilation."""
     block = find_innermost_compilation_report()
     if block is not None:
         block.record_compilation_start()

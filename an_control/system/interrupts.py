@@ -12,9 +12,15 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import subprocess
 
 INTERRUPTED = 130
 """The exit status of a process after Ctrl-C."""
+STOP_S = 5.0
+"""Seconds after SIGTERM until a child process is killed."""
 
 
 def exit_on_signal(status: int, *signal_numbers: int) -> None:
@@ -71,3 +77,30 @@ def make_command_end_with_parent(command: Sequence[str]) -> list[str]:
         command: The program and its arguments.
     """
     return [*(["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []), *command]
+
+
+@contextmanager
+def run_child_process(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program in another process until the block of this context ends.
+
+    It ends with this process too, and it does not get the Ctrl-C of this process's terminal. If it
+    has not ended 5 s (`STOP_S`) after SIGTERM, it is killed.
+
+    Args:
+        command: The program and its arguments.
+
+    Yields:
+        The process.
+    """
+    import subprocess
+
+    process = subprocess.Popen(make_command_end_with_parent(command), start_new_session=True)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

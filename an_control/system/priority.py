@@ -185,14 +185,7 @@ class RealTimePriority:
 
 
 def _check_processor_share(share: float) -> None:
-    """Check that a thread with real-time priority uses at most 80 % of a core (`MAX_SHARE`).
-
-    Args:
-        share: The share (0 to 1) of a core that the thread used.
-
-    Raises:
-        PermissionError: The thread used more.
-    """
+    """Check that a thread with real-time priority uses at most 80 % of a core (`MAX_SHARE`)."""
     if share > MAX_SHARE:
         raise PermissionError(
             f"their thread used {100 * share:.0f} % of a core (maximum {100 * MAX_SHARE:.0f} %),"

@@ -69,11 +69,6 @@ class BrowserClient:
             self._waiting.pop(self._updates.popleft(), None)
         self.enqueue_replacing(name, message)
 
-    @property
-    def waiting_count(self) -> int:
-        """The number of messages that wait to be sent."""
-        return len(self._waiting)
-
     async def run(self) -> None:
         """Send messages until the client is closed, in the order in which they were queued."""
         while not self.closed:
@@ -236,13 +231,7 @@ class ServiceCalls:
     async def _call_service(self, type_: Any, service: str, request: Any) -> Any:
         """Call a service and return its response.
 
-        Args:
-            type_: The type of the service.
-            service: The full name of the service.
-            request: The request.
-
-        Raises:
-            UnansweredCallError: The node did not answer in time.
+        Raise UnansweredCallError if the node does not answer in time.
         """
         client = self._clients.get(service)
         if client is None:

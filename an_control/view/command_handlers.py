@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 
 from an_control.view import schema
@@ -42,10 +42,9 @@ class CommandHandlers:
     Args:
         calls: The client that calls services and sets parameters.
         listener: The listener to the robot's topics.
-        seed: Seed of the shuffles; None: a different sequence each time.
     """
 
-    def __init__(self, calls: ServiceCalls, listener: Listener, seed: int | None = None) -> None:
+    def __init__(self, calls: ServiceCalls, listener: Listener) -> None:
         self.panel = RewiringPanel()
         self.policy = ""
         """The name of the policy node, which can be stopped even before `try_read_robot_parameters`
@@ -58,7 +57,7 @@ class CommandHandlers:
         """Path of the robot's wiring file."""
         self.settings: dict[str, float] = {}
         """The present values of the scrambler's settings that a page can change."""
-        self._calls, self._listener, self._rng = calls, listener, random.Random(seed)
+        self._calls, self._listener, self._rng = calls, listener, random.Random()
         self._turn = asyncio.Lock()
 
     async def clear_robot_state(self) -> None:
@@ -87,46 +86,31 @@ class CommandHandlers:
                 counts as that of its wiring file.
         """
         async with self._turn:
-            return await self._try_read_parameters_holding_lock(graph, node_is_new=node_is_new)
-
-    async def _try_read_parameters_holding_lock(
-        self, graph: RobotGraph, *, node_is_new: bool
-    ) -> bool:
-        """Read and store the parameters of a robot's nodes; return whether all nodes answered.
-
-        The caller must hold the lock that lets one command of the page run at a time. If a node did
-        not answer, nothing is stored.
-
-        Args:
-            graph: The robot's nodes.
-            node_is_new: Whether the policy node was just found. In this case its present wiring
-                counts as that of its wiring file.
-        """
-        policy = graph.policy
-        try:
-            wiring = await self._calls.get_parameters_with_prefixes(policy, REWIRABLE)
-            shape = await self._calls.get_parameters(policy, ["mode", "model", "wiring"])
-            settings, robot = dict[str, object](), dict[str, object]()
-            if graph.scrambler:
-                settings = await self._calls.get_parameters(graph.scrambler, SETTINGS)
-                # A separate call: a node that lacks one of several parameters returns none.
-                robot = await self._calls.get_parameters(graph.scrambler, ["wiring"])
-        except UnansweredCallError:
-            return False
-        node_is_new = node_is_new or policy != self.found.policy
-        self.found = graph
-        self.lockstep = shape.get("mode") == "lockstep"
-        self.model = str(shape.get("model", "")).rpartition("/")[2]
-        # Behind a scrambler the policy reads a wiring that is derived from the robot's own.
-        self.wiring = str(robot.get("wiring", "") or shape.get("wiring", ""))
-        self.settings = {
-            name: _convert_setting_to_number(value) for name, value in settings.items()
-        }
-        texts = {key: str(value) for key, value in wiring.items()}
-        self.panel.set_policy_wiring(
-            texts, SCRAMBLED if graph.scrambler else "", node_is_new=node_is_new
-        )
-        return True
+            policy = graph.policy
+            try:
+                wiring = await self._calls.get_parameters_with_prefixes(policy, REWIRABLE)
+                shape = await self._calls.get_parameters(policy, ["mode", "model", "wiring"])
+                settings, robot = dict[str, object](), dict[str, object]()
+                if graph.scrambler:
+                    settings = await self._calls.get_parameters(graph.scrambler, SETTINGS)
+                    # A separate call: a node that lacks one of several parameters returns none.
+                    robot = await self._calls.get_parameters(graph.scrambler, ["wiring"])
+            except UnansweredCallError:
+                return False
+            node_is_new = node_is_new or policy != self.found.policy
+            self.found = graph
+            self.lockstep = shape.get("mode") == "lockstep"
+            self.model = str(shape.get("model", "")).rpartition("/")[2]
+            # Behind a scrambler the policy reads a wiring that is derived from the robot's own.
+            self.wiring = str(robot.get("wiring", "") or shape.get("wiring", ""))
+            self.settings = {
+                name: _convert_setting_to_number(value) for name, value in settings.items()
+            }
+            texts = {key: str(value) for key, value in wiring.items()}
+            self.panel.set_policy_wiring(
+                texts, SCRAMBLED if graph.scrambler else "", node_is_new=node_is_new
+            )
+            return True
 
     async def carry_out(self, command: schema.Command) -> schema.ReplyUpdate:
         """Carry out a command, and return the reply to the page.
@@ -148,26 +132,18 @@ class CommandHandlers:
     async def _set_estop(
         self, command: schema.EStopCommand | schema.ResetEStopCommand
     ) -> ReplyText:
-        """Latch or clear the e-stop; return a description of what was done.
-
-        Raises:
-            RefusedChangeError: There is no policy node, or it refuses.
-        """
+        """Latch or clear the e-stop; return a description of what was done."""
         if not self.policy:
             raise RefusedChangeError(NO_ROBOT)
         latch = isinstance(command, schema.EStopCommand)
         service = "estop" if latch else "reset_estop"
-        if refusal := await self._calls.call_trigger(f"{self.policy}/{service}"):
-            raise RefusedChangeError(refusal)
+        await _raise_if_refused(self._calls.call_trigger(f"{self.policy}/{service}"))
         return "e-stop" if latch else "e-stop cleared"
 
     async def _carry_out_non_estop_command(self, command: schema.Command) -> ReplyText:
         """Carry out a command other than an e-stop; return a description of what was done.
 
         The caller must hold the lock that lets one such command run at a time.
-
-        Raises:
-            RefusedChangeError: The command is not possible at present.
         """
         if not self.found.policy:
             raise RefusedChangeError(UNKNOWN.format(self.policy) if self.policy else NO_ROBOT)
@@ -177,13 +153,11 @@ class CommandHandlers:
             case schema.RestartCommand():
                 if not self.found.simulator:
                     raise RefusedChangeError(NO_SIMULATOR)
-                if refusal := await self._calls.call_trigger(f"{self.found.simulator}/reset"):
-                    raise RefusedChangeError(refusal)
+                await _raise_if_refused(self._calls.call_trigger(f"{self.found.simulator}/reset"))
                 return "episode restarted"
             case schema.CorrectCommand(on=on):
                 service = "apply_corrections" if on else "undo_corrections"
-                if refusal := await self._calls.call_trigger(f"{self.found.policy}/{service}"):
-                    raise RefusedChangeError(refusal)
+                await _raise_if_refused(self._calls.call_trigger(f"{self.found.policy}/{service}"))
                 return "wiring corrected" if on else "correction undone"
             case schema.SetCommand():
                 return await self._set_disturbance(command.name, command.value)
@@ -220,21 +194,14 @@ class CommandHandlers:
     async def _set_disturbance(self, name: str, value: float) -> ReplyText:
         """Set a disturbance of the scrambler; return a description of what was done.
 
-        Args:
-            name: The parameter of the scrambler: "jitter", "missing" or "shuffle".
-            value: The new value of the parameter. For "shuffle" it is the number of steps between
-                two permutations; 0: no permutations.
-
-        Raises:
-            RefusedChangeError: There is no scrambler, or it refuses.
+        For "shuffle" the value is the number of steps between two permutations; 0: none.
         """
         if not self.found.scrambler:
             raise RefusedChangeError(NO_SCRAMBLER)
         given: object = value
         if name == "shuffle":
             given = str(round(value)) if value else "none"
-        if refusal := await self._calls.set_parameters(self.found.scrambler, {name: given}):
-            raise RefusedChangeError(refusal)
+        await _raise_if_refused(self._calls.set_parameters(self.found.scrambler, {name: given}))
         self.settings[name] = value
         return f"{name} {given if isinstance(given, str) else f'{value:g}'}"
 
@@ -244,21 +211,13 @@ class CommandHandlers:
         If one of the two nodes refuses, neither is changed. If the simulator waits for the policy
         at every step (lockstep), it is paused during the change. In real time the change starts
         just after a tick.
-
-        Args:
-            change: The change.
-            is_undo: Whether this change undoes the last recorded change, which can then no longer
-                be undone.
-
-        Raises:
-            RefusedChangeError: A node refuses.
         """
         back = self.panel.invert_change(change)
         both = bool(change.order and change.parameters)
         pause = both and self.lockstep and bool(self.found.simulator)
         try:
-            if pause and (refusal := await self._set_simulator_paused(True)):
-                raise RefusedChangeError(refusal)
+            if pause:
+                await _raise_if_refused(self._set_simulator_paused(True))
             if both and not pause:
                 await self._listener.wait_for_message("channels", TICK_S)
             await self._rewire_both_nodes(change, back)
@@ -273,9 +232,6 @@ class CommandHandlers:
 
         Without this wait a report from before the change, if it arrives late, would replace the
         changed order in the panel, and the next change would be planned from a wrong wiring.
-
-        Args:
-            order: The new signal of each input slot that has changed.
         """
         reported, until_s = None, time.monotonic() + REPORT_S
         while order and time.monotonic() < until_s:
@@ -298,10 +254,6 @@ class CommandHandlers:
         """Change the wiring in the scrambler and in the policy node at the same time.
 
         If one of the two refuses, the change of the other is reverted, and the refusal is raised.
-
-        Args:
-            change: The change.
-            reverting_change: The change that reverts `change`.
         """
         order, rewire = await asyncio.gather(
             self._set_signal_order(change.order),
@@ -320,30 +272,21 @@ class CommandHandlers:
         return await self._calls.call_set_bool(f"{self.found.simulator}/pause", paused)
 
     async def _set_signal_order(self, order: Mapping[str, str]) -> None:
-        """Set which signal each of the scrambler's input slots carries.
-
-        Args:
-            order: The new signal of each slot that changes.
-
-        Raises:
-            RefusedChangeError: The scrambler refuses.
-        """
-        if not order:
-            return
-        entries = [f"{slot}={signal}" for slot, signal in order.items()]
-        if refusal := await self._calls.set_parameters(self.found.scrambler, {"order": entries}):
-            raise RefusedChangeError(refusal)
+        """Set which signal each of the scrambler's input slots carries."""
+        if order:
+            values = {"order": [f"{slot}={signal}" for slot, signal in order.items()]}
+            await _raise_if_refused(self._calls.set_parameters(self.found.scrambler, values))
 
     async def _rewire_policy_node(self, parameters: Mapping[str, str]) -> None:
-        """Set parameters of the policy node that rewire its channels.
+        """Set parameters of the policy node that rewire its channels."""
+        if parameters:
+            await _raise_if_refused(self._calls.set_parameters(self.found.policy, parameters))
 
-        Raises:
-            RefusedChangeError: The node refuses.
-        """
-        if not parameters:
-            return
-        if refusal := await self._calls.set_parameters(self.found.policy, parameters):
-            raise RefusedChangeError(refusal)
+
+async def _raise_if_refused(call: Awaitable[RefusalReason]) -> None:
+    """Wait for a call of a node, and raise RefusedChangeError if the node refuses."""
+    if refusal := await call:
+        raise RefusedChangeError(refusal)
 
 
 def _convert_setting_to_number(value: object) -> float:

@@ -88,17 +88,7 @@ def read_skeleton(path: str | Path) -> Skeleton:
 
 
 def _read_skeleton_link(name: str, entry: Entry, earlier_links: list[str]) -> SkeletonLink:
-    """Return one link of a robot's skeleton, read from a drawing file.
-
-    Args:
-        name: The name of the link.
-        entry: The link's entry in the file.
-        earlier_links: The names of the links before this one in the file; its parent must be one of
-            them.
-
-    Raises:
-        WiringError: The entry is not valid.
-    """
+    """Return one link of a robot's skeleton, read from a drawing file."""
     jointed = isinstance(entry.value, dict) and "joint" in entry.value
     keys = entry.read_fields(
         ("to", "width", "axis") if jointed else ("to", "width"),
@@ -108,7 +98,7 @@ def _read_skeleton_link(name: str, entry: Entry, earlier_links: list[str]) -> Sk
     parent = keys.get("parent")
     if parent is not None and parent.value not in earlier_links:
         raise parent.make_error(
-            f"a link earlier_links this one in the file: {', '.join(earlier_links) or 'none'}"
+            f"a link before this one in the file: {', '.join(earlier_links) or 'none'}"
         )
     axis = _read_numbers(keys["axis"], AXIS, _SPACE) if "axis" in keys else []
     if "axis" in keys and not any(axis):
@@ -133,13 +123,7 @@ def _read_numbers(
 ) -> list[float]:
     """Return the numbers of an entry in a drawing file.
 
-    Args:
-        entry: The entry, which must be a list of numbers.
-        allowed_text: A description of what is allowed, for the error.
-        bounds: A pair for each number that the list must have: its lowest and its highest value.
-
-    Raises:
-        WiringError: The entry is not such a list.
+    `bounds` has the lowest and the highest value of each number that the list must have.
     """
     if not isinstance(entry.value, list) or len(entry.value) != len(bounds):
         raise entry.make_error(allowed_text)
@@ -152,19 +136,7 @@ def _read_numbers(
 def _read_optional_number(
     group: dict[str, Entry], key: str, default: float, unit: str, low: float, high: float
 ) -> float:
-    """Return a number of a drawing file, or its default value if the file does not have it.
-
-    Args:
-        group: The entries of a part of the file, by key.
-        key: The key of the number.
-        default: The default value.
-        unit: The unit of the number, for the error.
-        low: The lowest value that is allowed.
-        high: The highest value that is allowed.
-
-    Raises:
-        WiringError: The value is not allowed.
-    """
+    """Return a number of a drawing file, or its default value if the file does not have it."""
     if key not in group:
         return default
     return group[key].read_number(f"{unit}, {low:g} to {high:g}", low, high)

@@ -123,11 +123,6 @@ def _find_drawing_topics(
     """Return the topics from which a robot can be drawn, by kind of sensor (see `SENSORS`).
 
     If the policy uses a camera, the image that the policy sees is drawn.
-
-    Args:
-        node: The node whose view of the ROS graph is searched.
-        robot_namespace: The namespace of the robot.
-        policy: The full name of the policy node.
     """
     there: dict[str, list[str]] = {}
     for topic, types in node.get_topic_names_and_types():

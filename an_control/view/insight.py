@@ -78,12 +78,7 @@ def scale_attention_to_hundredths(attention: NDArray[np.float64]) -> NDArray[np.
 
 
 def _average_neighbouring_rows(values: NDArray[np.float64], max_rows: int) -> NDArray[np.float64]:
-    """Return the rows of a matrix; if there are too many, average neighbouring rows.
-
-    Args:
-        values: The matrix.
-        max_rows: The largest number of rows that are returned.
-    """
+    """Return the rows of a matrix; if there are too many, average neighbouring rows."""
     if len(values) <= max_rows:
         return values
     return np.array([part.mean(axis=0) for part in np.array_split(values, max_rows)])
@@ -123,12 +118,6 @@ class KeyProjection:
         """Turn or mirror new axes within their plane until they are nearest to the previous axes.
 
         Without this the picture would jump. It is an orthogonal Procrustes problem.
-
-        Args:
-            axes: The two new axes (k, 2).
-
-        Returns:
-            The aligned axes (k, 2).
         """
         assert self._axes is not None
         left, _, right = np.linalg.svd(axes.T @ self._axes)

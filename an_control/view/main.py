@@ -102,11 +102,6 @@ async def _run_page_server(
     """Run the web server of a page while a `with` block runs.
 
     Yield the server, and the task that sends updates to the browsers.
-
-    Args:
-        shown: The robot or the recording that the page shows.
-        listening: The socket that the server listens on.
-        host: The address that the socket listens on.
     """
     server = PageServer(shown, listening, host)
     showing = asyncio.ensure_future(shown.run())

@@ -34,9 +34,7 @@ def make_page_command(namespace: str, port: int | str) -> list[str]:
     """
     robot = f"/{namespace.strip('/')}" if namespace.strip("/") else ""
     arguments = ["--namespace", robot] if robot else []
-    return make_command_end_with_parent(
-        [sys.executable, "-m", "an_control", "view", *arguments, "--port", str(port)]
-    )
+    return [sys.executable, "-m", "an_control", "view", *arguments, "--port", str(port)]
 
 
 def wait_for_page(
@@ -75,4 +73,5 @@ def make_page_action(namespace: str, port: int | str) -> ExecuteProcess:
 
     if missing := [one for one in PACKAGES if importlib.util.find_spec(one) is None]:
         raise RuntimeError(f"view:=true needs {missing[0]}: pip install 'an_control[view]'")
-    return ExecuteProcess(cmd=make_page_command(namespace, port), name="view", output="screen")
+    command = make_command_end_with_parent(make_page_command(namespace, port))
+    return ExecuteProcess(cmd=command, name="view", output="screen")

@@ -163,21 +163,13 @@ class RecordedFrames:
                 self._bytes[one] = self.tracks[one].drop_alternate_messages_and_count_bytes()
 
     def _compute_seconds_from_start(self, log_ns: int) -> float:
-        """Return the seconds from the beginning of the recording to a time of day.
-
-        Args:
-            log_ns: The time of day in ns.
-        """
+        """Return the seconds from the beginning of the recording to a time of day."""
         return max(0.0, (log_ns - (self._replay.summary.begin_ns or log_ns)) / 1e9)
 
     def _add_event(self, event: dict[str, Any], log_ns: int, is_repeated: bool) -> None:
         """Add a recorded change of state to the list of events; note the names of model and wiring.
 
-        Args:
-            event: The change of state, as it was recorded.
-            log_ns: The time of day in ns.
-            is_repeated: Whether the recording only repeats an earlier change here, at the start of
-                a file; such a change is not listed.
+        A change that is only repeated here, at the start of a file, is not listed.
         """
         kind, at_s = event["event"], self._compute_seconds_from_start(log_ns)
         if kind == "session":
@@ -327,13 +319,7 @@ class RecordedFrames:
 def _find_sensor_message(
     messages: dict[str, Any], sensor: str, has_drawable_data: Callable[[Any], object]
 ) -> Any:
-    """Return the newest message of a kind of sensor from which the robot can be drawn, or None.
-
-    Args:
-        messages: The newest message of each topic.
-        sensor: The kind of sensor, a key of `SENSORS`.
-        has_drawable_data: Returns whether a message of the sensor's type holds data to draw from.
-    """
+    """Return the newest message of a kind of sensor from which the robot can be drawn, or None."""
     _, cls, usual = SENSORS[sensor]
     topics = sorted(
         topic for topic, one in messages.items() if isinstance(one, cls) and has_drawable_data(one)
@@ -371,12 +357,11 @@ class RecordedRobot:
 
     Args:
         frames: The messages by which the page shows the recording.
-        now_s: A function that returns the time of a steady clock in seconds.
     """
 
-    def __init__(self, frames: RecordedFrames, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, frames: RecordedFrames) -> None:
         self.clients = BrowserClients()
-        self.frames, self._now_s = frames, now_s
+        self.frames = frames
         self.at_s, self.playing, self.speed = 0.0, True, 1.0
         self._shown: dict[str, bytes] = {}
         self._scored = 0
@@ -384,10 +369,10 @@ class RecordedRobot:
 
     async def run(self) -> None:
         """Update the browsers 20 times a second (`RATE_HZ`), until the task is cancelled."""
-        last_s = self._now_s()
+        last_s = time.monotonic()
         while True:
             await asyncio.sleep(1.0 / RATE_HZ)
-            now_s = self._now_s()
+            now_s = time.monotonic()
             self.advance_playback(now_s - last_s)
             last_s = now_s
 
@@ -484,13 +469,7 @@ class RecordedRobot:
         return schema.ReplyUpdate(command.id, False, REFUSED)
 
     def _show_recorded_time(self, command_id: int, seconds: float, text: str) -> schema.ReplyUpdate:
-        """Show another time of the recording; return the reply to the command that asks for it.
-
-        Args:
-            command_id: The number of the command, which the reply repeats.
-            seconds: The recorded time to show, in seconds.
-            text: Text that is added to the end of the reply's text.
-        """
+        """Show another time of the recording; return the reply to the command that asks for it."""
         self.at_s = min(seconds, self.frames.length_s)
         self._scored = self._count_shown_score_rows()
         self.clients.publish(self._make_score_update())

@@ -278,13 +278,8 @@ class RewiringPanel:
     ) -> WiringChange:
         """Return the change that gives some input slots the signals of other slots.
 
-        Args:
-            origin_slots: For each input slot that changes, the slot whose present signal it gets.
-            announced: Whether the policy node is rewired too, so that its channels keep their
-                signals.
-
-        Raises:
-            RefusedChangeError: The change is not possible.
+        `origin_slots` has, for each slot that changes, the slot whose present signal it gets. If
+        announced, the policy node is rewired too, so that its channels keep their signals.
         """
         if self.order is None:
             if not announced:
@@ -312,11 +307,7 @@ class RewiringPanel:
         return WiringChange(order, self._select_changed_parameters(reads))
 
     def _plan_signal_replacement(self, slot: str, signal: str) -> WiringChange:
-        """Return the change that gives an input slot another signal.
-
-        Raises:
-            RefusedChangeError: There is no scrambler, or the slot has this signal already.
-        """
+        """Return the change that gives an input slot another signal."""
         if self.order is None:
             raise RefusedChangeError(NO_SCRAMBLER)
         if self._find_signal_of_slot(slot) == signal:
@@ -324,35 +315,21 @@ class RewiringPanel:
         return WiringChange({slot: signal})
 
     def _find_signal_of_slot(self, slot: str) -> str:
-        """Return the signal that an input slot carries.
-
-        Raises:
-            RefusedChangeError: The robot has no such slot.
-        """
+        """Return the signal that an input slot carries."""
         found = next((one.signal for one in self.slot_wirings if one.slot == slot), None)
         if found is None:
             raise RefusedChangeError(f"{slot!r} is not an input slot of this robot")
         return found
 
     def _make_parameters_to_read_signal(self, channel: str, signal: str) -> dict[str, str]:
-        """Return the policy node's parameters that must change so that a channel reads a signal.
-
-        Args:
-            channel: The id of the channel.
-            signal: The signal, as the page shows it: a source and a field of its messages.
-        """
+        """Return the policy node's parameters that must change so that a channel reads a signal."""
         where = next(one for one in self._first.values() if _format_field_label(one) == signal)
         return self._select_changed_parameters({channel: where})
 
     def _select_changed_parameters(
         self, new_fields: Mapping[str, tuple[str, str]]
     ) -> dict[str, str]:
-        """Return the policy node's parameters that must change so that channels read other fields.
-
-        Args:
-            new_fields: A mapping from the id of each channel to a pair: the source and the field
-                that the channel is to read.
-        """
+        """Return the parameters that must change so that channels read other fields."""
         found: dict[str, str] = {}
         for channel, where in new_fields.items():
             now = self._make_channel_parameters(channel, self._reads.get(channel, where))
@@ -366,12 +343,7 @@ class RewiringPanel:
     def _make_channel_parameters(
         self, channel: str, source_and_field: tuple[str, str]
     ) -> dict[str, str]:
-        """Return the policy node's parameters that make a channel read a field of a source.
-
-        Args:
-            channel: The id of the channel.
-            source_and_field: The name of the source, and the field of its messages.
-        """
+        """Return the policy node's parameters that make a channel read a field of a source."""
         return {
             f"channels.{channel}.source": source_and_field[0],
             f"channels.{channel}.field": source_and_field[1],
@@ -399,9 +371,5 @@ def _make_natural_sort_key(name: str) -> list[tuple[str, int]]:
 
 
 def _format_field_label(source_and_field: tuple[str, str]) -> str:
-    """Return the text by which the page shows the signal in a field of a source's messages.
-
-    Args:
-        source_and_field: The name of the source, and the field of its messages.
-    """
+    """Return the text by which the page shows the signal in a field of a source's messages."""
     return f"{source_and_field[0]}: {source_and_field[1]}"

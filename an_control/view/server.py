@@ -107,11 +107,7 @@ class _SocketHandler(_GuardedHandler, WebSocketHandler):
     client: BrowserClient | None = None
 
     def check_origin(self, origin: str) -> bool:
-        """Return whether the socket was opened by a page of this server.
-
-        Args:
-            origin: The address of the page that opens the socket.
-        """
+        """Return whether the socket was opened by a page of this server."""
         return urlsplit(origin).netloc == self.request.host
 
     async def get(self, *args: Any, **kwargs: Any) -> None:
@@ -134,12 +130,7 @@ class _SocketHandler(_GuardedHandler, WebSocketHandler):
             await client.run()
 
     async def _send(self, message: bytes, binary: bool) -> None:
-        """Send one message to the browser.
-
-        Args:
-            message: The message.
-            binary: True if the message is binary, False if it is text.
-        """
+        """Send one message to the browser."""
         await self.write_message(message if binary else message.decode(), binary=binary)
 
     def on_message(self, message: str | bytes) -> None:

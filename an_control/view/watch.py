@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -40,13 +40,11 @@ class RobotWatch:
 
     Args:
         listener: The listener to the robot's topics.
-        now_s: A function that returns the time of a steady clock, for the times in the charts and
-            the age of messages.
     """
 
-    def __init__(self, listener: Listener, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._listener, self._now_s = listener, now_s
-        self._start_s = now_s()
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._start_s = time.monotonic()
         self.scores: deque[list[float | None]] = deque(maxlen=KEPT_SCORES)
         self.marks: deque[tuple[float, str]] = deque(maxlen=KEPT_MARKS)
         self.clear_robot_state()
@@ -69,7 +67,7 @@ class RobotWatch:
         self._joints: list[float] = []
         self._pose: list[float] = []
         self._episode: dict[str, float] = {}
-        self._scored_s = self._now_s()
+        self._scored_s = time.monotonic()
         self._scored: dict[str, float] = {}
         self._keys, self._looks = KeyProjection(), 0
         self._forgotten = True
@@ -92,12 +90,12 @@ class RobotWatch:
     @property
     def seconds_since_start(self) -> float:
         """The seconds since this object was made, from which times in the charts count."""
-        return self._now_s() - self._start_s
+        return time.monotonic() - self._start_s
 
     @property
     def is_silent(self) -> bool:
         """Whether the policy node has sent no diagnostics for 2.5 s (`SILENT_S`)."""
-        return self._now_s() - self._heard_s > SILENT_S
+        return time.monotonic() - self._heard_s > SILENT_S
 
     def add_chart_mark(self, text: str) -> schema.MarksUpdate:
         """Record a mark for the charts at the present time; return the update with all marks.
@@ -117,7 +115,7 @@ class RobotWatch:
             yield schema.ChannelsUpdate([])
             yield schema.DiagnosticsUpdate([])
         yield from self._iterate_diagnostics_updates()
-        self._record_nodes_with_changed_parameters()
+        self.changed.update(one.node for one in self._listener.pop_new_messages("events"))
         attention = self._listener.pop_newest_message("attention")
         values = None if attention is None else read_matrix_message(attention)
         if attention is not None and values is not None:
@@ -157,14 +155,9 @@ class RobotWatch:
                     values = {pair.key: pair.value for pair in one.values}
                     parts[name] = schema.DiagnosticsPart(name, one.level[0], one.message, values)
         if parts:
-            self._heard_s = self._now_s()
+            self._heard_s = time.monotonic()
             self.parts = parts
             yield schema.DiagnosticsUpdate(list(parts.values()))
-
-    def _record_nodes_with_changed_parameters(self) -> None:
-        """Read /parameter_events; add the nodes whose parameters have changed to `changed`."""
-        for message in self._listener.pop_new_messages("events"):
-            self.changed.add(message.node)
 
     def _iterate_drawing_and_image_updates(self) -> Iterator[schema.Update | bytes]:
         """Read the newest joint positions, pose and image; yield a new drawing and a new image."""
@@ -231,7 +224,7 @@ class RobotWatch:
 
         Nothing is yielded before the robot's first diagnostics.
         """
-        now_s = self._now_s()
+        now_s = time.monotonic()
         if now_s - self._scored_s < SCORE_S or not self.parts:
             return
         before, self._scored = self._scored, dict(self._episode)
@@ -274,10 +267,6 @@ def _compute_mean_reward_per_step(
 
     It is unknown if the episode's numbers are unknown at a tick, if the ticks belong to different
     episodes, or if there is no step between them.
-
-    Args:
-        previous: The episode's numbers at the earlier tick, by name, such as "return" or "step".
-        newest: The episode's numbers at the later tick, by name.
     """
     if not previous or not newest or previous.get("episode") != newest.get("episode"):
         return None
@@ -286,12 +275,7 @@ def _compute_mean_reward_per_step(
 
 
 def _read_diagnostics_number(part: schema.DiagnosticsPart | None, key: str) -> float | None:
-    """Return a value of a diagnostic status as a number; None if it is not there or not a number.
-
-    Args:
-        part: The status of one part of the policy node; None if it is unknown.
-        key: The key of the value.
-    """
+    """Return a value of a diagnostic status as a number; None if it is absent or no number."""
     try:
         return None if part is None else float(part.values.get(key, ""))
     except ValueError:

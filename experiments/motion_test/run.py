@@ -26,7 +26,7 @@ from an_control.commissioning.motion.run import MotionRecording, MotionRun
 from an_control.system.files import write_file
 from an_control.system.share import find_share_path
 from an_control.wiring import CommandConfig, load_wiring
-from an_control_sim.bridge.motion_run import move_and_time_simulated_robot
+from an_control_sim.bridge.direct_robot import move_and_time_simulated_robot
 
 HERE = Path(__file__).resolve().parent
 POSES = {"hanging": MotionSettings().amplitude, "on_back": 0.5}

@@ -16,7 +16,7 @@ from an_control.cli import main
 from an_control.control.controller import Controller
 from an_control.system.share import find_share_path
 from an_control.wiring import load_wiring
-from an_control_sim.bridge.doctor_run import record_simulation_and_returns
+from an_control_sim.bridge.direct_robot import record_simulation_and_returns
 from an_control_sim.bridge.robot import SimulatedRobot as Simulated
 from an_control_sim.bridge.simulation_file import load_simulation
 

@@ -31,7 +31,7 @@ from an_control.wiring import (
     WiringError,
     load_wiring,
 )
-from an_control_sim.bridge.motion_run import move_and_time_simulated_robot
+from an_control_sim.bridge.direct_robot import move_and_time_simulated_robot
 
 WIRING = Path(find_share_path("config/ant.yaml")).read_text(encoding="utf-8")
 SIMULATION = Path(find_share_path("config/ant_sim.yaml")).read_text(encoding="utf-8")

@@ -10,7 +10,6 @@ from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import Int64MultiArray, String
 
-from an_control.record.definitions import format_message_definition
 from an_control.record.layout import (
     TICK,
     TICK_NUMBERS,
@@ -20,6 +19,7 @@ from an_control.record.layout import (
     encode_event,
     encode_joint_state,
 )
+from an_control.record.writer import format_message_definition
 
 NAMES = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=9))
 

@@ -375,10 +375,10 @@ def test_with_the_page_the_policy_reads_by_the_same_wiring(monkeypatch, tmp_path
     class Seen(Exception):
         pass
 
-    def stop(self: Any, name: str, wiring: Path, model: Path) -> Any:
+    def stop(self: Any, wiring: Path, model: Path) -> Any:
         raise Seen(wiring.read_text())
 
-    monkeypatch.setattr(sim.SimCommand, "_make_policy_node_context", stop)
+    monkeypatch.setattr(sim.SimCommand, "_make_node_parameters", stop)
     monkeypatch.setattr(
         "an_control_sim.bridge.policy_link.wait_until_no_other_simulator", lambda *_: None
     )

@@ -76,7 +76,11 @@ def test_a_drawing_beside_the_wiring_may_name_only_joints_of_its_robot(tmp_path)
         ("moves: false", "moves: 1", "base.moves: 1 is not allowed; allowed: true or false"),
         ("tilt: 0.2", "tilt: 20", "view.tilt: 20 is not allowed; allowed: rad, 0 to 1.5"),
         ("span: 3", "span: 0", "view.span: 0 is not allowed; allowed: m, 0.01"),
-        ("parent: lift", "parent: arm", "links.arm.parent: 'arm' is not allowed; allowed: a link"),
+        (
+            "parent: lift",
+            "parent: arm",
+            "links.arm.parent: 'arm' is not allowed; allowed: a link before",
+        ),
         ("parent: lift", "parent: [1]", "links.arm.parent: [1] is not allowed; allowed: a link"),
         ("prismatic", "sliding", "links.lift.kind: 'sliding' is not allowed; allowed: revolute"),
         ("[0, 0, 1]", "[0, 0, 0]", "links.lift.axis: [0, 0, 0] is not allowed; allowed: [x, y, z]"),

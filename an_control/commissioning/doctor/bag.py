@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from an_control.commissioning.doctor.driven import DrivenRecorder
+from an_control.commissioning.doctor.recorder import DrivenRecorder
 from an_control.policy import Model
 from an_control.record.layout import (
     ATTACHMENT,

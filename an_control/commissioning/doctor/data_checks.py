@@ -74,13 +74,9 @@ def describe_inconsistent_readings(
 def _find_position_rate_pairs_by_field(
     fields: Mapping[tuple[str, str], int],
 ) -> Sequence[tuple[int, int]]:
-    """Find pairs of a position and its rate of change by the field names of their channels.
+    """Find pairs (index of a position, index of its rate), by the field names of the channels.
 
-    Args:
-        fields: Index of each channel, by the pair (source, field).
-
-    Returns:
-        For each pair (index of the position's channel, index of the rate's channel).
+    `fields` has the index of each channel by the pair (source, field).
     """
     found = []
     for (source, field), place in fields.items():
@@ -97,12 +93,7 @@ def _find_position_rate_pairs_by_field(
 
 
 def _describe_wrong_rates(series: Series, pairs: Sequence[tuple[int, int]]) -> list[str]:
-    """Return one sentence for each rate that does not fit the changes of its position.
-
-    Args:
-        series: The raw readings.
-        pairs: Pairs (index of a position's channel, index of its rate's channel).
-    """
+    """Return one sentence for each rate that does not fit the changes of its position."""
     if not pairs or len(series.times_s) < 3:
         return []
     step_s = float(np.median(np.diff(series.times_s)))
@@ -145,17 +136,9 @@ def _describe_wrong_rates(series: Series, pairs: Sequence[tuple[int, int]]) -> l
 
 
 def _compute_position_changes(series: Series, column: int, ticks: int) -> np.ndarray:
-    """Return by how much a position changes within `ticks` ticks, from each tick on.
+    """Return (T - ticks,) by how much a position changes within `ticks` ticks, from each tick on.
 
     A change of more than pi is NaN, because an angle has then jumped by a full turn.
-
-    Args:
-        series: Raw readings in T ticks.
-        column: Index of the position's channel.
-        ticks: Number of ticks between the two compared readings.
-
-    Returns:
-        (T - ticks,) the changes.
     """
     values = series.raw[:, column]
     found: np.ndarray = values[ticks:] - values[:-ticks]
@@ -164,16 +147,7 @@ def _compute_position_changes(series: Series, column: int, ticks: int) -> np.nda
 
 
 def _compute_rate_integral(series: Series, column: int, ticks: int) -> np.ndarray:
-    """Return the integral of a rate over the following `ticks` ticks, from each tick on.
-
-    Args:
-        series: Raw readings in T ticks, with their times.
-        column: Index of the rate's channel.
-        ticks: Number of ticks over which the rate is integrated.
-
-    Returns:
-        (T - ticks,) the integrals.
-    """
+    """Return (T - ticks,) the integral of a rate over `ticks` ticks, from each tick on."""
     values, step_s = series.raw[:, column], np.diff(series.times_s)
     area = np.append(0.0, np.cumsum(0.5 * (values[1:] + values[:-1]) * step_s))
     found: np.ndarray = area[ticks:] - area[:-ticks]

@@ -299,7 +299,14 @@ def diagnose(
 
 
 class _Search:
-    """Search for the mistakes in the wiring with which one recording was made; see `diagnose`."""
+    """Search for the mistakes in the wiring with which one recording was made; see `diagnose`.
+
+    In all methods `candidate` is the wiring as corrected so far, without the correction of the
+    hypothesis in question; `ticks` (K,) are the indices of the ticks that are compared; `gains`
+    (K,) are the nats by which each tick costs less with a hypothesis; `mean_excess` is the mean of
+    the nats by which a tick costs more than in the model's validation; and `evidence` says how the
+    costs change with the correction of a hypothesis.
+    """
 
     def __init__(
         self, recording: Recording, forward: ForwardModel, settings: DoctorSettings
@@ -327,11 +334,7 @@ class _Search:
         nothing more."""
 
     def find_mistakes(self, *, list_undetectable: bool) -> Diagnosis:
-        """Find the mistakes that explain the recording, and what it cannot show.
-
-        Args:
-            list_undetectable: Whether to find out what it cannot show.
-        """
+        """Find the mistakes that explain the recording, and what it cannot show."""
         settings, candidate = self._settings, self._configured
         still = (self._moving == 0.0) & ~self._binary & ~self._fixed
         if np.count_nonzero(still) > 0.5 * len(still):
@@ -392,9 +395,6 @@ class _Search:
 
         Lags from 0 to `MAX_DELAY` ticks are compared by the cost of the readings. A lag of 0 is
         preferred if the costs are nearly equal.
-
-        Args:
-            candidate: The wiring under which the readings are explained.
         """
         best, least, imputed = None, np.inf, None
         for lag in range(MAX_DELAY + 1):
@@ -422,14 +422,6 @@ class _Search:
         better than stuck sensors, or if it explains several such channels well. Otherwise, single
         channels become usable that a wrong sign explains better. The dead motors and wrong signs
         themselves are not corrected here, because the search finds them later.
-
-        Args:
-            stuck: Candidate wiring in which all channels that never change are unusable.
-            ticks: (K,) indices of the ticks that are compared.
-
-        Returns:
-            The candidate in which only channels with stuck sensors, or without any reading, are
-            unusable.
         """
         moving = replace(stuck, unusable=~self._heard)
         singles = [(m,) for m in range(len(stuck.motors))]
@@ -459,14 +451,6 @@ class _Search:
         return stuck
 
     # Faults
-
-    def _list_hypotheses(self, candidate: CandidateWiring) -> list[Hypothesis]:
-        """Return all hypotheses to try next: each adds one mistake to those already corrected."""
-        return [
-            *self._list_channel_hypotheses(candidate),
-            *self._list_group_hypotheses(candidate),
-            *self._list_motor_hypotheses(candidate),
-        ]
 
     def _list_channel_hypotheses(self, candidate: CandidateWiring) -> list[Hypothesis]:
         """Return hypotheses of one mistake in a single channel, or of two exchanged channels."""
@@ -500,10 +484,6 @@ class _Search:
         """Return whether the recorded readings of a channel could show that its scale is wrong.
 
         They could not if the channel never changes, or if it is binary and reads only 0 and 1.
-
-        Args:
-            candidate: The wiring as corrected so far.
-            channel: Index of the channel.
         """
         if not self._binary[channel]:
             return bool(self._span[candidate.slots[channel]])
@@ -512,12 +492,7 @@ class _Search:
         return not np.isin(values.round(6), (0.0, 1.0)).all()
 
     def _list_offsets_to_try(self, candidate: CandidateWiring, channel: int) -> list[float]:
-        """Return offsets to try for a channel, apart from the offset that it has in the candidate.
-
-        Args:
-            candidate: The wiring as corrected so far.
-            channel: Index of the channel.
-        """
+        """Return offsets to try for a channel, apart from that which it has in the candidate."""
         raw = self._recording.raw[:, candidate.slots[channel]]
         middle = float(np.nanmedian(raw)) * candidate.scale[channel]
         shifts = [0.1, 0.3, 0.7, 1.5, 3.0]
@@ -605,16 +580,14 @@ class _Search:
     ) -> tuple[Hypothesis | None, list[Hypothesis]]:
         """Find the most likely of all hypotheses that explain enough, and its rivals.
 
-        Args:
-            candidate: The wiring as corrected so far.
-            ticks: (K,) indices of the ticks that are compared.
-
-        Returns:
-            The most likely hypothesis, or None if no hypothesis explains enough; and its rivals,
-            which are the hypotheses that are about as likely.
+        The hypothesis is None if none explains enough; its rivals are about as likely.
         """
         settings, likelihood = self._settings, self._likelihood
-        hypotheses = self._list_hypotheses(candidate)
+        hypotheses = [
+            *self._list_channel_hypotheses(candidate),
+            *self._list_group_hypotheses(candidate),
+            *self._list_motor_hypotheses(candidate),
+        ]
         for screened, kept in settings.screenings:
             few = likelihood.select_evenly_spread_ticks(screened)
             costs = likelihood.compute_total_costs(
@@ -699,7 +672,7 @@ class _Search:
         for other in map(int, order):
             if other in refused or consistent[best] > consistent[other]:
                 continue
-            if self._have_common_members(refined[other], refined[best]):
+            if refined[other].has_common_members(refined[best]):
                 continue
             difference = refined_costs[other].cost - refined_costs[best].cost
             near = scores[other] > settings.near_gain * scores[best]
@@ -715,11 +688,7 @@ class _Search:
         Of several hypotheses with the same kind, members and group name, only the best is returned.
         Of each kind at most `DoctorSettings.finalists_of_kind` are returned, so that one kind does
         not crowd out another whose number, such as an offset, is not fitted yet: such hypotheses
-        explain more after the fit.
-
-        Args:
-            hypotheses: The hypotheses to choose from.
-            gains: For each of them, the nats that it explains, less its penalty.
+        explain more after the fit. The `gains` are the nats that each explains, less its penalty.
         """
         chosen: dict[tuple[str, tuple[int, ...], str], Hypothesis] = {}
         kinds: Counter[str] = Counter()
@@ -747,17 +716,8 @@ class _Search:
         A wrong sign, a confused unit or a round factor is likelier than an offset or an unusable
         sensor, and an offset is likelier than any other factor. The readings may not tell these
         kinds apart if they hardly change, or if the robot does something that the model never
-        learned.
-
-        Args:
-            hypotheses: The compared hypotheses.
-            accepted: Indices in `hypotheses` of those that explain enough.
-            scores: For each hypothesis, the nats that it explains, less its penalty.
-            best: Index of the hypothesis with which the others are compared.
-            candidate: The wiring without the hypotheses' corrections.
-
-        Returns:
-            The index of the hypothesis of a likelier kind, or None if there is none.
+        learned. `accepted`, `best` and the result are indices in `hypotheses`; `scores` are the
+        nats that each explains, less its penalty.
         """
         first = hypotheses[best]
         if first.kind not in ("scale", "offset", "unusable") or len(first.members) > 1:
@@ -792,19 +752,8 @@ class _Search:
         A robot may have fallen because a motor is wrong. The model then explains all readings
         badly, and many wrong hypotheses about channels explain a little. So the hypothesis about a
         motor that has no effect, or the opposite effect, is preferred, unless the correction of the
-        channel gives this motor its usual effect.
-
-        Args:
-            hypotheses: The compared hypotheses.
-            motor_hypotheses: Indices in `hypotheses` of those about motors that agree with the
-                motors' measured effects.
-            best: Index of the most likely hypothesis.
-            candidate: The wiring without the hypotheses' corrections.
-            ticks: (K,) indices of the ticks that are compared.
-
-        Returns:
-            The index of the preferred motor hypothesis; None if there is none, or if the most
-            likely hypothesis is itself about a motor.
+        channel gives this motor its usual effect. `motor_hypotheses`, which agree with the motors'
+        measured effects, `best` and the result are indices in `hypotheses`.
         """
         if not motor_hypotheses or hypotheses[best].is_motor:
             return None
@@ -821,20 +770,10 @@ class _Search:
 
     @staticmethod
     def _is_unit_or_round_factor(hypothesis: Hypothesis, candidate: CandidateWiring) -> bool:
-        """Return whether a scale is wrong by the factor of a confused unit, or by a round factor.
-
-        Args:
-            hypothesis: The hypothesis of the wrong scale.
-            candidate: The wiring without the hypothesis's correction.
-        """
+        """Return whether a scale is wrong by the factor of a confused unit, or a round factor."""
         first = hypothesis.members[0]
         factor = candidate.scale[first] / hypothesis.candidate.scale[first]
         return bool(np.isclose(abs(factor), (*UNITS, *ROUND)).any())
-
-    def _have_common_members(self, first: Hypothesis, second: Hypothesis) -> bool:
-        """Return whether two hypotheses are about the same channel or the same motor."""
-        same = first.is_motor is second.is_motor
-        return same and bool(set(first.members) & set(second.members))
 
     def _put_most_restoring_hypothesis_first(
         self, accepted: list[int], hypotheses: Sequence[Hypothesis], restored_nats: Sequence[float]
@@ -843,15 +782,8 @@ class _Search:
 
         A hypothesis restores a tick if with it the model explains the tick as well as in its
         validation. The order changes only if this hypothesis gains clearly more in restored ticks
-        than the most likely one, and if neither is about motors or has a fitted number.
-
-        Args:
-            accepted: Indices in `hypotheses` of the accepted ones, the most likely first.
-            hypotheses: All compared hypotheses.
-            restored_nats: For each compared hypothesis, the nats that it gains in restored ticks.
-
-        Returns:
-            The indices `accepted` in the new order.
+        than the most likely one, and if neither is about motors or has a fitted number. `accepted`
+        and the result are indices in `hypotheses`, the most likely first.
         """
         known = [
             number
@@ -866,12 +798,7 @@ class _Search:
         return [best, *(number for number in accepted if number != best)]
 
     def _is_acceptable(self, hypothesis: Hypothesis, evidence: CostEvidence) -> bool:
-        """Return whether a hypothesis may be accepted: it must explain enough and spoil no ticks.
-
-        Args:
-            hypothesis: The hypothesis.
-            evidence: How the costs of the ticks change with the hypothesis's correction.
-        """
+        """Return whether a hypothesis is acceptable: it must explain enough and spoil no ticks."""
         least, restored = self._settings.min_restored, evidence.restored
         if self._is_too_close_to_wiring_file(hypothesis):
             return False
@@ -908,10 +835,6 @@ class _Search:
         states that the model does not know. There even a wrong hypothesis explains a little, such
         as that of two exchanged ranges of a scanner. If the model explains the robot well, still
         more is required, above all if a motor is wrong.
-
-        Args:
-            hypothesis: The hypothesis about the channel.
-            evidence: How the costs of the ticks change with the hypothesis's correction.
         """
         settings, explained = self._settings, float(evidence.gain.mean())
         if explained < settings.min_later_share * evidence.excess:
@@ -933,9 +856,6 @@ class _Search:
 
         The number is a scale, an offset or a motor's gain. The result is False for a hypothesis of
         another kind, which has no such number.
-
-        Args:
-            hypothesis: The hypothesis with the corrected number.
         """
         first, wrong = hypothesis.members[0], hypothesis.candidate
         if hypothesis.kind == "scale":
@@ -957,10 +877,6 @@ class _Search:
         """Return whether a hypothesis brings many ticks to their usual cost and spoils few others.
 
         The usual cost is that in the model's validation.
-
-        Args:
-            hypothesis: The hypothesis.
-            evidence: How the costs of the ticks change with the hypothesis's correction.
         """
         settings = self._settings
         if evidence.restored < settings.min_restored + hypothesis.penalty:
@@ -978,10 +894,6 @@ class _Search:
         This also accepts uneven gains. If the robot seldom turns, for example, a mistake shows in
         few blocks of ticks, so that the standard error of the gains is large. But with a right
         hypothesis the remaining blocks lose nothing.
-
-        Args:
-            gains: (K,) nats by which each tick costs less with the hypothesis.
-            penalty: Penalty of the hypothesis in nats.
         """
         blocks = self._compute_block_means(gains)
         length = len(gains) // len(blocks)
@@ -994,9 +906,6 @@ class _Search:
         """Return whether the robot does something that the model never learned.
 
         This is so for a robot that has fallen, for example.
-
-        Args:
-            mean_excess: Mean nats by which a tick costs more than in the model's validation.
         """
         return mean_excess > self._settings.misfit * len(self._recording.ids)
 
@@ -1006,12 +915,6 @@ class _Search:
         """Return whether a hypothesis explains enough nats and a large enough share of the excess.
 
         Its gains must also be significantly above 0, or consistent over the blocks of ticks.
-
-        Args:
-            gains: (K,) nats by which each tick costs less with the hypothesis.
-            hypothesis: The hypothesis.
-            mean_excess: Mean nats by which a tick costs more than in the model's validation,
-                without the hypothesis.
         """
         settings = self._settings
         total, mean = float(gains.sum()), float(gains.mean())
@@ -1048,11 +951,7 @@ class _Search:
         return mean >= share * mean_excess and self._is_mean_gain_significant(gains)
 
     def _looks_like_noise(self, slot: int) -> bool:
-        """Return whether successive readings of a recorded channel are unrelated, as in noise.
-
-        Args:
-            slot: Index of the recorded channel.
-        """
+        """Return whether successive readings of a recorded channel are unrelated, as in noise."""
         raw, follows = self._recording.raw[:, slot], ~self._recording.starts[1:]
         before, after = raw[:-1][follows], raw[1:][follows]
         known = ~np.isnan(before) & ~np.isnan(after)
@@ -1062,23 +961,13 @@ class _Search:
         return bool(abs(relation) < self._settings.white)
 
     def _compute_tick_costs(self, candidate: CandidateWiring, ticks: np.ndarray) -> _TickCosts:
-        """Return the cost of each of K ticks under a candidate wiring, summed over its channels.
-
-        Args:
-            candidate: The candidate.
-            ticks: (K,) indices of the ticks.
-        """
+        """Return the cost of each of K ticks under a candidate wiring, summed over its channels."""
         costs = self._likelihood.compute_costs([candidate], ticks)[0]
         excess_nll = self._likelihood.subtract_validation_costs(costs, candidate)
         return _TickCosts(costs.sum(1), excess_nll.sum(1))
 
     def _compare_costs(self, before: _TickCosts, after: _TickCosts) -> CostEvidence:
-        """Return how the costs of ticks change from one candidate wiring to another.
-
-        Args:
-            before: Costs of the ticks without a correction.
-            after: Costs of the same ticks with the correction for which evidence is sought.
-        """
+        """Return how the costs of ticks change from one candidate wiring to another."""
         return CostEvidence(
             before.cost - after.cost,
             float(before.excess_nll.mean()),
@@ -1092,16 +981,8 @@ class _Search:
         """Return the nats that a correction gains in the ticks that it restores.
 
         A tick is restored if with the correction the model explains it as well as in its
-        validation.
-
-        Args:
-            excess_before: (K,) nats by which each tick costs more than in the model's validation,
-                without the correction.
-            excess_after: (K,) the same with the correction.
-
-        Returns:
-            The sum of the gains; negative if the correction spoils ticks that the model explained
-            well without it.
+        validation. The result is negative if the correction spoils ticks that the model explained
+        well without it.
         """
         settings = self._settings
         length = settings.restored_ticks
@@ -1126,12 +1007,6 @@ class _Search:
         they must be much nearer to them. A dead motor must have hardly any effect. A wrong motor
         gain may agree although the effects are as expected, if it restores the usual costs: where
         commands are at their limit, a motor that is too strong has nearly the expected effect.
-
-        Args:
-            hypothesis: The hypothesis about one or more motors.
-            candidate: The wiring without the hypothesis's correction.
-            ticks: (K,) indices of the ticks that are compared.
-            evidence: How the costs of the ticks change with the correction.
         """
         settings, members = self._settings, list(hypothesis.members)
         if evidence.left <= 0.0 and self._is_behaviour_unexpected(evidence.excess):
@@ -1163,11 +1038,6 @@ class _Search:
 
         Such a correction is wrong: it only makes an unusual posture look like a known one. The
         search refuses it if a motor's mistake may explain the recording.
-
-        Args:
-            corrected: The wiring with the channel's correction.
-            candidate: The wiring without the correction.
-            ticks: (K,) indices of the ticks by which the effects are measured.
         """
         unexpected = []
         for one in (candidate, corrected):
@@ -1183,16 +1053,8 @@ class _Search:
 
         This is only done for a robot that does something the model never learned, such as one that
         has fallen, because costs mean little there. Nothing is found if channels were corrected
-        already, because their corrections may bias the effects.
-
-        Args:
-            candidate: The wiring as corrected so far.
-            ticks: (K,) indices of the ticks by which the effects are measured.
-            mean_excess: Mean nats by which a tick costs more than in the model's validation.
-
-        Returns:
-            A hypothesis about the motor, or None if no motor is found; and the other hypotheses
-            that are as likely.
+        already, because their corrections may bias the effects. The hypothesis is None if no motor
+        is found.
         """
         settings = self._settings
         bent = (candidate.slots != self._configured.slots).any() or (
@@ -1228,15 +1090,8 @@ class _Search:
 
         A reversed motor can hold its joint at an end stop, where it has no effect. So the motor's
         effect is measured only in ticks in which the joint is away from the position where it stays
-        most of the time.
-
-        Args:
-            motor: Index of the motor.
-            candidate: The wiring as corrected so far.
-
-        Returns:
-            The likelier hypothesis, and an empty list. If there are too few such ticks to decide,
-            the hypothesis of a dead motor, and a list with that of a reversed one.
+        most of the time. If there are too few such ticks to decide, return the hypothesis of a dead
+        motor, with that of a reversed one as its rival.
         """
         dead = Hypothesis("motor dead", (motor,), candidate.with_motor_gain([motor], 0.0))
         turned = Hypothesis("motor reversed", (motor,), candidate.with_motor_gain([motor], -1.0))
@@ -1251,13 +1106,7 @@ class _Search:
     ) -> Hypothesis | None:
         """Find the exchange of a motor with another one that gives both the expected effect.
 
-        Args:
-            motor: Index of a motor without the expected effect.
-            candidate: The wiring as corrected so far.
-            ticks: (K,) indices of the ticks that are compared.
-
-        Returns:
-            The exchange as a hypothesis, or None if no exchange helps.
+        Return None if no exchange helps.
         """
         cost = float(self._likelihood.compute_total_costs([candidate], ticks)[0])
         for other in range(len(candidate.motors)):
@@ -1279,12 +1128,8 @@ class _Search:
         """Return whether the mean gain is significantly above 0, by its standard error.
 
         The error is estimated from the means of blocks of ticks. The fewer blocks there are, the
-        more standard errors are required, because the estimate is then uncertain.
-
-        Args:
-            gains: (K,) gain of each tick in nats.
-            sigma: Number of standard errors by which the mean of many blocks must exceed 0; by
-                default `DoctorSettings.min_sigma`.
+        more standard errors are required, because the estimate is then uncertain. By default
+        `sigma`, the number for many blocks, is `DoctorSettings.min_sigma`.
         """
         blocks = self._compute_block_means(gains)
         count = len(blocks)
@@ -1296,9 +1141,6 @@ class _Search:
         """Return the mean gain of each block of successive ticks.
 
         The means of different blocks are hardly correlated, unlike the gains of neighbouring ticks.
-
-        Args:
-            gains: (K,) gain of each tick in nats.
         """
         block = max(MIN_BLOCK, min(self._settings.block, len(gains) // FEWEST_BLOCKS))
         count = len(gains) // block
@@ -1312,11 +1154,6 @@ class _Search:
 
         A motor gain near -1 or 0 becomes the hypothesis of a reversed or dead motor. A hypothesis
         of a kind without such a number is returned unchanged.
-
-        Args:
-            hypothesis: The hypothesis, with a first guess of its number.
-            candidate: The wiring without the hypothesis's correction.
-            ticks: (K,) indices of the ticks that are compared.
         """
         if hypothesis.kind == "scale":
             return self._refine_scale(hypothesis, candidate, ticks)
@@ -1371,14 +1208,6 @@ class _Search:
         """Find where to start a local search for the offset with the lowest cost, and its step.
 
         The cost may have several minima, so that a search from the first guess alone is not enough.
-
-        Args:
-            hypothesis: The hypothesis of a wrong offset, with a first guess of the right one.
-            candidate: The wiring without the hypothesis's correction.
-
-        Returns:
-            The best of many offsets, and the first step of the search; both in the unit of the
-            readings.
         """
         (k,) = hypothesis.members
         guess, now = float(hypothesis.candidate.offset[k]), float(candidate.offset[k])
@@ -1401,11 +1230,6 @@ class _Search:
 
         If the factor of a confused unit, or a round factor, fits nearly as well as the fitted
         factor, it replaces the fitted one.
-
-        Args:
-            hypothesis: The hypothesis, with a first guess of the factor.
-            candidate: The wiring without the hypothesis's correction.
-            ticks: (K,) indices of the ticks that are compared.
         """
         members = list(hypothesis.members)
         first = hypothesis.candidate.scale[members[0]] / candidate.scale[members[0]]
@@ -1453,12 +1277,6 @@ class _Search:
         """Find the number for which `make_candidate` returns the wiring with the lowest cost.
 
         The search is local: it tries numbers around the best one so far, in ever smaller steps.
-
-        Args:
-            make_candidate: Returns the candidate wiring with a given number, such as an offset.
-            start: The number around which the search starts.
-            step: First size of the steps.
-            bounds: Lower and upper bound of the number, None for none.
         """
         few = self._likelihood.select_evenly_spread_ticks(max(200, self._settings.screened))
         for _ in range(5):
@@ -1488,11 +1306,6 @@ class _Search:
         """Return the candidate without those channel changes that the other changes make needless.
 
         Changes of motors are all kept.
-
-        Args:
-            changes: All changes of the candidate from the wiring file.
-            candidate: The corrected wiring.
-            ticks: (K,) indices of the ticks that are compared.
         """
         settings = self._settings
         costs = self._compute_tick_costs(candidate, ticks)
@@ -1524,11 +1337,6 @@ class _Search:
 
         A motor's change was accepted because of the motor's measured effect. If it is not the only
         change, and the recording is likelier without it, another mistake caused that effect.
-
-        Args:
-            candidate: The corrected wiring.
-            accepted: The hypotheses that were accepted.
-            ticks: (K,) indices of the ticks that are compared.
         """
         while True:
             changes = self._list_changes_from_wiring_file(candidate, accepted)
@@ -1547,10 +1355,7 @@ class _Search:
     ) -> list[_Change]:
         """Return the differences between a candidate and the wiring file, grouped for the report.
 
-        Args:
-            candidate: The corrected wiring.
-            accepted: The hypotheses that were accepted; channels or motors that one of them changed
-                together are reported together.
+        Channels or motors that an accepted hypothesis changed together are reported together.
         """
         nominal, found = self._configured, []
         groups = [one.members for one in accepted if one.is_group and not one.is_motor]
@@ -1585,25 +1390,13 @@ class _Search:
     def _revert_change(
         self, candidate: CandidateWiring, change: _Change, members: Sequence[int]
     ) -> CandidateWiring:
-        """Return the candidate with one change undone for some of its channels or actuators.
-
-        Args:
-            candidate: The corrected wiring.
-            change: The change to undo.
-            members: Indices of the channels or actuators for which it is undone.
-        """
+        """Return the candidate with one change undone for some of its channels or actuators."""
         return copy_with_values_of(candidate, self._configured, change.what, members)
 
     def _make_finding(
         self, change: _Change, candidate: CandidateWiring, log_odds: float
     ) -> Finding:
-        """Return the finding that describes one change of the wiring file.
-
-        Args:
-            change: The difference between the corrected wiring and the file.
-            candidate: The corrected wiring, which holds the new values.
-            log_odds: Nats by which the recording is more likely with the change than without it.
-        """
+        """Return the finding that describes one change of the wiring file."""
         recording, what = self._recording, change.what
         of = recording.actuators if what in ("motors", "gain") else recording.ids
         names = tuple(of[m] for m in change.members)
@@ -1657,10 +1450,7 @@ class _Search:
     ) -> Finding:
         """Return a finding for actuators that act too strongly, too weakly, reversed or not at all.
 
-        Args:
-            actuators: Names of the actuators.
-            gain: How strongly they react, relative to what the model expects.
-            log_odds: Nats by which the recording is more likely with this gain than with 1.
+        The gain is relative to what the model expects.
         """
         if gain == 0.0:
             return Finding(
@@ -1687,10 +1477,6 @@ class _Search:
         Each possible mistake is added to the corrected wiring. It is undetectable if the search
         would not accept its correction. Channels that were never read, or that never changed, are
         listed too.
-
-        Args:
-            candidate: The corrected wiring.
-            ticks: (K,) indices of the ticks that are compared.
         """
         never = tuple(id_ for k, id_ in enumerate(self._recording.ids) if not self._heard[k])
         found = [Unseen("sign", (id_,), "it was never read") for id_ in never]
@@ -1754,16 +1540,7 @@ class _Search:
         return tests
 
     def _make_notes_on_lag_and_excess(self, excess: float, any_found: bool) -> list[str]:
-        """Return remarks on a lag of all readings, and on an excess that no mistake explains.
-
-        Args:
-            excess: Mean nats by which a tick costs more than in the model's validation, under the
-                corrected wiring.
-            any_found: Whether any mistake was found.
-
-        Returns:
-            The remarks, one sentence each.
-        """
+        """Return remarks on a lag of all readings, and on an excess that no mistake explains."""
         notes = []
         if lag := self._likelihood.lag:
             notes.append(
@@ -1865,16 +1642,9 @@ def _group_permuted_members(
 ) -> list[tuple[int, ...]]:
     """Group channels or motors that changed places, one group for each exchange.
 
-    Args:
-        places: For each channel (or motor), the index of the channel (or motor) whose place it has
-            now.
-        moved: Indices of the channels or motors that changed places.
-        accepted: The accepted hypotheses; channels or motors that one of them permuted together
-            form one group.
-        are_motors: Whether the indices are those of motors, not of channels.
-
-    Returns:
-        The indices of each group.
+    Those that an accepted hypothesis permuted together form one group. `places` has for each
+    channel or motor the index of the one whose place it has now; `moved` has the indices of those
+    that changed places.
     """
     left, found = set(moved.tolist()), []
     for one in accepted:
@@ -1897,14 +1667,7 @@ def _group_by_factor(
 ) -> list[tuple[int, ...]]:
     """Group channels or motors whose scale or gain changed by the same factor.
 
-    Args:
-        members: Indices of the changed channels or motors.
-        factors: Factor of every channel or motor, by index.
-        groups: Sets of indices that may form a group. Changed members that are in none of them, or
-            whose factors differ, form groups of one.
-
-    Returns:
-        The indices of each group.
+    Changed members that are in none of the `groups`, or whose factors differ, form groups of one.
     """
     left, found = list(members), []
     for group in groups:
@@ -1920,15 +1683,8 @@ def _classify_and_describe_scale_or_offset(
 ) -> tuple[str, str]:
     """Return the kind of a mistake in a channel's scale or offset, and a text that describes it.
 
-    Args:
-        factor: Factor by which the scale in the wiring file must be multiplied.
-        offset: The right offset; None if the offset in the file is right.
-        nominal: The wiring file, as a candidate.
-        channel: Index of the channel.
-        inverted: Whether the channel is binary and reads 1 for 0.
-
-    Returns:
-        The kind, as in `Finding.kind`, and the text for the user.
+    The scale in the wiring file must be multiplied by `factor`; `offset` is the right offset, None
+    if that in the file is right. A channel is inverted if it is binary and reads 1 for 0.
     """
     if inverted:
         return "inverted", "reads 1 where it should read 0, and 0 for 1"

@@ -54,9 +54,7 @@ class Recording:
         actuators: Sequence[str] = (),
         scale: np.ndarray | None = None,
         offset: np.ndarray | None = None,
-        clip: np.ndarray | None = None,
         starts: np.ndarray | None = None,
-        groups: Mapping[str, tuple[int, ...]] | None = None,
     ) -> Recording:
         """Return a recording made from scaled readings instead of raw numbers.
 
@@ -67,20 +65,17 @@ class Recording:
             actuators: Names of the actuators; by default "action.0", "action.1", ...
             scale: (N,) factors with which the readings were made; by default 1.
             offset: (N,) offsets with which the readings were made; by default 0.
-            clip: (N, 2) bounds of the readings; by default infinite.
             starts: (T,) True for a tick that does not directly follow the tick before it; by
                 default False.
-            groups: Groups of channels that one mistake is likely to affect together: their indices,
-                by group name.
         """
         count = len(ids)
         scale = np.ones(count) if scale is None else np.asarray(scale, float)
         offset = np.zeros(count) if offset is None else np.asarray(offset, float)
         starts = np.zeros(len(readings), bool) if starts is None else np.array(starts, bool)
-        clip = np.tile([-np.inf, np.inf], (count, 1)) if clip is None else np.asarray(clip, float)
+        clip = np.tile([-np.inf, np.inf], (count, 1))
         names = tuple(actuators) or tuple(f"action.{i}" for i in range(actions.shape[1]))
         raw = (np.asarray(readings, float) - offset) / scale
-        return cls(tuple(ids), raw, np.asarray(actions), scale, offset, clip, starts, names, groups)
+        return cls(tuple(ids), raw, np.asarray(actions), scale, offset, clip, starts, names)
 
 
 @dataclass(frozen=True)
@@ -235,6 +230,10 @@ class Hypothesis(NamedTuple):
         """Return whether the supposed mistake is one of motors, not of channels."""
         return self.kind.startswith("motor")
 
+    def has_common_members(self, other: Hypothesis) -> bool:
+        """Return whether both hypotheses are about the same channel or the same motor."""
+        return self.is_motor is other.is_motor and bool({*self.members} & {*other.members})
+
     @property
     def is_group(self) -> bool:
         """Return whether one mistake affects several channels or actuators together.
@@ -355,11 +354,7 @@ def _iterate_permutations_with_descriptions(
 ) -> Iterator[tuple[dict[str, str], str]]:
     """Yield probable permutations of a robot's parts: rotations, exchanges of two, and reversal.
 
-    Args:
-        parts: Numbers or names of the parts, such as those of legs.
-
-    Yields:
-        A mapping from each part to the part whose place it takes, and a description.
+    Each is a mapping from each part to the part whose place it takes, with a description.
     """
     count = len(parts)
     for turn in range(1, count):

@@ -108,13 +108,7 @@ def estimate_scale_factor_from_rates(
 
 
 def _predict_position_change_per_rate(forward: ForwardModel, position: int, rate: int) -> float:
-    """Return by how much a position changes in a tick for each unit of its rate, by the model.
-
-    Args:
-        forward: The forward model.
-        position: Index of the position's channel.
-        rate: Index of the rate's channel.
-    """
+    """Return by how much a position changes in a tick for each unit of its rate, by the model."""
     rng = np.random.default_rng(0)
     span = forward.max_seen - forward.min_seen
     states = forward.typical + SPREAD * span * rng.standard_normal((STATES, len(span)))

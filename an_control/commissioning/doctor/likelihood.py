@@ -202,18 +202,12 @@ class Likelihood:
 
     @staticmethod
     def _fit_error_factors(squared_errors: np.ndarray) -> np.ndarray:
-        """Return by which factors the errors of readings are larger than the model predicts.
+        """Return (H, K, N) by which factors errors of readings are larger than the model predicts.
 
         Each channel has one factor for each block of `BLOCK` ticks: the likeliest one of
         `ERROR_FACTORS`. It may change from block to block, because the model explains a robot that
-        falls badly only from its fall on.
-
-        Args:
-            squared_errors: (H, K, N) squared ratios of the errors to their predicted scales,
-                divided by the degrees of freedom of the errors' Student distribution.
-
-        Returns:
-            (H, K, N) the factors.
+        falls badly only from its fall on. The errors (H, K, N) are squared, in units of their
+        predicted scales, and divided by the degrees of freedom of their Student distribution.
         """
         ticks = squared_errors.shape[1]
         firsts = np.arange(0, ticks, BLOCK)
@@ -430,10 +424,9 @@ class Likelihood:
         return float(found[motor])
 
     def _compute_noise_costs(self) -> np.ndarray:
-        """Return the costs of the recorded changes of each channel if the channel were mere noise.
+        """Return (T, N) costs in nats of the recorded changes of channels if they were mere noise.
 
-        Returns:
-            (T, N) costs in nats, for the raw numbers of the message fields.
+        They are for the raw numbers of the message fields.
         """
         raw = self.recording.raw
         change = np.full_like(raw, np.nan)
@@ -449,14 +442,9 @@ class Likelihood:
         return np.nan_to_num(costs)
 
     def _compute_binary_costs(self, readings: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-        """Return the costs in nats of the readings of channels that read 0 or 1.
+        """Return (..., B) costs in nats of readings (..., B) of channels that read 0 or 1.
 
-        Args:
-            readings: (..., B) readings of the B binary channels.
-            probabilities: (..., B) predicted probabilities that they read 1.
-
-        Returns:
-            (..., B) the costs.
+        `probabilities` (..., B) are those predicted for reading 1.
         """
         least = F32(self._costs.min_probability)
         likely = np.clip(probabilities, least, 1.0 - least)

@@ -129,9 +129,7 @@ class Repair:
     def _connect_action_to_actuator(self, action: int, motor: int) -> None:
         """Write into the text that an element of the action is sent to another actuator's field.
 
-        Args:
-            action: Index of the element in the model's action.
-            motor: Index of the actuator to whose field it is sent, in the model's order.
+        Both are given by their index in the model's order.
         """
         command = self._wiring.command
         name = command.names[self._places.index(action)]
@@ -152,12 +150,9 @@ class Repair:
             self._write_yaml_value((*path, "actuators", own.name), "field", _quote_for_yaml(field))
 
     def _write_yaml_value(self, path: tuple[Any, ...], key: str, value: str) -> None:
-        """Write `key: value` into a mapping of the YAML text.
+        """Write `key: value` into the mapping of the YAML text at `path`, in place of an old value.
 
-        Args:
-            path: Keys and list indices that lead to the mapping.
-            key: The key; if it exists already, its value is replaced.
-            value: The value as YAML text.
+        The path consists of keys and list indices; the value is YAML text.
         """
         node: Any = yaml.compose(self.text, Loader=yaml.SafeLoader)
         for step in path:
@@ -185,13 +180,7 @@ class Repair:
 def _format_element_path(field: str, name: str, index: int) -> str:
     """Return the path of one actuator's element in a message field that several actuators share.
 
-    Args:
-        field: Path of the field, such as "effort".
-        name: Name of the actuator.
-        index: Index of the actuator in the message.
-
-    Returns:
-        The path with the name, such as "effort[hip_1]", or with the index.
+    An example is "effort[hip_1]"; where elements have no names, the index is used.
     """
     if "*" in field:
         return field.replace("*", name)

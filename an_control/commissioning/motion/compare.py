@@ -161,9 +161,7 @@ def find_actuator_named_by_channel(id_: str, path: str, actuators: Sequence[str]
 def _find_sensor_kind(id_: str, path: str) -> str:
     """Return the kind of a channel's sensor: "position", "velocity", "effort" or "other".
 
-    Args:
-        id_: Id of the channel.
-        path: Field path of the channel, which decides if it names a kind.
+    The field path decides if it names a kind, else the id.
     """
     for text in (_ELEMENT.sub("", path), id_):
         for kind, pattern in KINDS.items():
@@ -173,25 +171,16 @@ def _find_sensor_kind(id_: str, path: str) -> str:
 
 
 def _find_element_name(path: str | None, names: Sequence[str]) -> str | None:
-    """Return the element that the brackets of a field path name, None if it is not in `names`.
-
-    Args:
-        path: The field path, such as "position[hip_1]"; None for none.
-        names: Names of the actuators.
-    """
+    """Return the element that the brackets of a field path name, None if it is not in `names`."""
     found = [one.strip("'\"") for one in _ELEMENT.findall(path or "")]
     return next((one for one in found if one in names), None)
 
 
 def _find_usual_sign_and_exceptions(signs: dict[int, int]) -> tuple[int, list[int]] | None:
-    """Find the sign that most items have, and the items that have the other sign.
+    """Find the sign (1 or -1) that most items have, and the items that have the other sign.
 
-    Args:
-        signs: The sign of each item; items with 0 are left out.
-
-    Returns:
-        The usual sign, and the items with the other sign; None if more than a third of the items
-        have the other sign.
+    Items with the sign 0 are left out. The result is None if more than a third of the items have
+    the other sign.
     """
     known = {item: sign for item, sign in signs.items() if sign}
     usual = 1 if sum(known.values()) >= 0 else -1
@@ -359,11 +348,6 @@ class _Comparison:
         The actuator moves only sensors that are named after another actuator. The lines of the
         sensors are wrong if the actuator's commands go to the element with its own name, and all
         the sensors read the element with this name, in contradiction to their ids.
-
-        Args:
-            actuator: Index of the actuator.
-            sensors: The sensors that it moves, each with the index of the actuator that the sensor
-                is named after.
         """
         own = self._get_actuator_element_name(actuator)
         elements = [self._get_channel_element_name(one.channel) for one, _ in sensors]
@@ -372,29 +356,16 @@ class _Comparison:
         )
 
     def _get_channel_element_name(self, channel: int) -> str | None:
-        """Return the actuator's name in the field path that a channel reads, None if there is none.
-
-        Args:
-            channel: Index of the channel.
-        """
+        """Return the actuator's name in the field path of a channel, None if there is none."""
         return _find_element_name(self._recording.configs[channel].field, self._names)
 
     def _get_actuator_element_name(self, place: int) -> str:
-        """Return the name of the message element in which an actuator's commands are sent.
-
-        Args:
-            place: Index of the actuator.
-        """
+        """Return the name of the message element in which an actuator's commands are sent."""
         actuator = self._command.actuators[place]
         return _find_element_name(actuator.field, self._names) or actuator.name
 
     def _report_sensor_of_other_joint(self, pair: Pair, named_actuator: int) -> None:
-        """Add a finding for a channel that measures another joint than its name says.
-
-        Args:
-            pair: The channel, and the actuator that moves it.
-            named_actuator: Index of the actuator that the channel is named after.
-        """
+        """Add a finding for a channel that measures another joint than its name says."""
         id_, mover = self._recording.ids[pair.channel], self._names[pair.actuator]
         source = next(
             (one.channel for one in self._pairs
@@ -419,11 +390,8 @@ class _Comparison:
     ) -> None:
         """Add a finding for an actuator that moves another joint than its name says.
 
-        Args:
-            actuator: Index of the actuator.
-            other_actuator: Index of the actuator after which the moved joint is named.
-            is_pure_exchange: Whether the actuators that move wrong joints only exchange joints with
-                each other, so that exchanging their fields corrects all of them.
+        The exchange is pure if the actuators that move wrong joints only exchange joints with each
+        other, so that exchanging their fields corrects all of them.
         """
         name, joint = self._names[actuator], self._names[other_actuator]
         sensors = [self._recording.ids[one.channel] for one in self._by_actuator[actuator]]
@@ -475,9 +443,6 @@ class _Comparison:
         """Report groups of sensors whose readings usually fall when the action rises.
 
         If all groups do so, this may be meant, and a note is added; if only some do, a finding.
-
-        Args:
-            usual: The sign of most responses in each group: 1 if the readings rise with the action.
         """
         falling = [group.name for group, sign in usual.items() if sign < 0]
         if not falling:
@@ -497,11 +462,7 @@ class _Comparison:
             )
 
     def _report_reversed_sensor(self, pair: Pair) -> None:
-        """Add a certain finding for a channel whose scale has the wrong sign, and correct it.
-
-        Args:
-            pair: The channel, and the actuator that moves it.
-        """
+        """Add a certain finding for a channel whose scale has the wrong sign, and correct it."""
         scale = -self._recording.configs[pair.channel].scale
         self._found.corrected.scale[pair.channel] *= -1.0
         self._add_finding(
@@ -514,10 +475,6 @@ class _Comparison:
 
         The scale with a sign unlike the others in the wiring is taken to be wrong: the actuator's,
         or those of the sensors.
-
-        Args:
-            place: Index of the actuator.
-            wrong: Its sensors.
         """
         scales = {k: int(np.sign(one.scale)) for k, one in enumerate(self._command.actuators)}
         result = _find_usual_sign_and_exceptions(scales)

@@ -109,9 +109,7 @@ class _LiveMotion:
     def _wait_for_robot(self) -> None:
         """Wait until the sensor topics have publishers and the command topics have subscribers.
 
-        Raises:
-            MotionRefusedError: No node subscribes to a command topic, or another node publishes
-                commands.
+        Raise MotionRefusedError if nobody takes the commands, or another node publishes some.
         """
         node, until_s = self._node, time.monotonic() + DISCOVERY_S
         sources = [one.topic for one in self._run.wiring.sources]
@@ -133,8 +131,7 @@ class _LiveMotion:
     def _wait_for_plan(self) -> MotionPlan:
         """Read the sensors until the motion can be planned, and return the plan.
 
-        Raises:
-            MotionRefusedError: Needed readings are missing for too long.
+        Raise MotionRefusedError if needed readings are missing for too long.
         """
         run = self._run
         while run.plan is None:
@@ -179,10 +176,6 @@ class _LiveMotion:
         """Read and send a command in each control period until the motion is over.
 
         The motion is stopped if another node publishes commands.
-
-        Args:
-            output: Sends the commands.
-            watchdog: The watchdog, which is told of each sent command.
         """
         run = self._run
         next_s = time.monotonic()
@@ -208,22 +201,14 @@ class _LiveMotion:
         return int(self._node.get_clock().now().nanoseconds)
 
     def _spin_until(self, until_s: float) -> None:
-        """Receive messages until a time of the steady clock, then one that waits from each source.
-
-        Args:
-            until_s: The time in seconds, as by `time.monotonic`.
-        """
+        """Receive messages until a time of the steady clock, then a waiting one of each source."""
         while (left_s := until_s - time.monotonic()) > 0.0 and not self._run.stopped:
             self._executor.spin_once(timeout_sec=min(SLICE_S, left_s))
         for _ in self._run.wiring.sources:
             self._executor.spin_once(timeout_sec=0.0)
 
     def _refuse_other_publishers(self) -> None:
-        """Refuse to move the robot if another node publishes commands.
-
-        Raises:
-            MotionRefusedError: Another node does.
-        """
+        """Raise MotionRefusedError if another node publishes commands."""
         if others := self._describe_other_publishers():
             raise MotionRefusedError(others)
 
@@ -277,9 +262,6 @@ def _stop_on_signal(run: MotionRun) -> Iterator[None]:
     """Return a context in which SIGINT, SIGTERM and SIGHUP stop a motion.
 
     It must be entered on the main thread.
-
-    Args:
-        run: The run of the motion.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:

@@ -223,14 +223,8 @@ def _find_sign_of_work(
 ) -> int:
     """Return the sign of the sum of command times movement, 0 if it may be due to noise.
 
-    This sum is the work that the motor does, which is positive if nothing is reversed.
-
-    Args:
-        drive: (T,) distance of each command from the safe command.
-        readings: (T + 1,) a reading before each command, and one after the last.
-        noise: Standard deviation of the readings at rest.
-        delay: Assumed delay of the readings in ticks.
-        is_rate: Whether the readings are velocities, minus that at rest, instead of positions.
+    This sum is the work that the motor does, which is positive if nothing is reversed. The arrays
+    are as in `find_response_sign`; `delay` is an assumed delay of the readings in ticks.
     """
     movement = (readings[1:] if is_rate else np.diff(readings))[delay:]
     drive = drive[: len(movement)]
@@ -291,15 +285,7 @@ def fit_simple_systems(
 def _make_pair(
     recording: MotionRecording, actuator: int, group: SensorGroup, channel: int, share: float
 ) -> Pair:
-    """Return the pair of an actuator and a channel, with the channel's measured response.
-
-    Args:
-        recording: The recording of the motion.
-        actuator: Index of the actuator.
-        group: The channel's group.
-        channel: Index of the channel.
-        share: The share of the pair; see `Pair`.
-    """
+    """Return the pair of an actuator and a channel, with the channel's measured response."""
     begin, end = recording.plan.spans[actuator]
     end = min(end + TAIL_TICKS, len(recording.commands) - 1)
     drive = recording.commands[begin:end, actuator] - recording.centre[actuator]
@@ -325,16 +311,9 @@ def _make_pair(
 def _split_into_explained_and_rest(
     drive: np.ndarray, readings: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Split readings, without their trend, into a part that the drive explains and the rest.
+    """Split readings (T, C) into a part that the drive (T,) explains and the rest, without trends.
 
     The explained part is a linear combination of the drive, its derivative and its integrals.
-
-    Args:
-        drive: (T,) distance of each command from the safe command.
-        readings: (T, C) readings of C channels.
-
-    Returns:
-        (T, C) the explained part, and (T, C) the rest.
     """
     first = np.cumsum(drive)
     basis = np.stack([drive, np.gradient(drive), first, np.cumsum(first)], axis=1)
@@ -348,12 +327,7 @@ def _split_into_explained_and_rest(
 
 
 def _remove_trend(values: np.ndarray, term_count: int = 3) -> np.ndarray:
-    """Return values (T, C) without their trend, the polynomial of time that fits each column best.
-
-    Args:
-        values: The values.
-        term_count: Number of terms of the polynomial.
-    """
+    """Return values (T, C) without their trend, a polynomial of time fitted to each column."""
     if not len(values):
         return values
     times = np.linspace(-1.0, 1.0, len(values))
@@ -362,14 +336,11 @@ def _remove_trend(values: np.ndarray, term_count: int = 3) -> np.ndarray:
 
 
 def _drop_mere_reactions(moved: np.ndarray) -> np.ndarray:
-    """Return responses with 0 for those that are mere reactions to the movement of another joint.
+    """Return responses (A, C) with 0 for those that merely react to the movement of another joint.
 
     A response counts as such if it is much smaller than the largest response of the same sensor, or
     than the largest response to the same motor. The latter only counts if no other motor moves that
     sensor more, so that the sensor is the motor's own.
-
-    Args:
-        moved: (A, C) sizes of the responses of the C channels of a group to A actuators.
     """
     strongest = moved.max(axis=0, initial=0.0)
     kept = np.where(moved >= MIN_PART * strongest, moved, 0.0)
@@ -381,15 +352,9 @@ def _drop_mere_reactions(moved: np.ndarray) -> np.ndarray:
 
 
 def _normalize_rows_and_columns(moved: np.ndarray) -> np.ndarray:
-    """Scale rows and columns of a matrix until the squares of each sum to 1 (Sinkhorn and Knopp).
+    """Scale rows and columns (A, C) until the squares of each sum to 1 (Sinkhorn and Knopp).
 
     Thereby strong motors, and sensors with large numbers, count no more than others.
-
-    Args:
-        moved: (A, C) sizes of the responses of C channels to A actuators.
-
-    Returns:
-        (A, C) the scaled matrix, with values from 0 to 1.
     """
     share = moved / max(float(moved.max()), 1e-300)
     for _ in range(30):
@@ -399,16 +364,10 @@ def _normalize_rows_and_columns(moved: np.ndarray) -> np.ndarray:
 
 
 def _assign_actuators_to_columns(share: np.ndarray) -> list[int | None]:
-    """Assign an actuator to each channel, so that the product of the shares is largest.
+    """Assign an actuator to each channel, so that the product of the shares (A, C) is largest.
 
-    The channels are spread evenly: no actuator gets more than C / A of them, rounded up.
-
-    Args:
-        share: (A, C) share of each actuator in the movement of each channel. An actuator with a
-            share of 0 in a channel is never assigned to it.
-
-    Returns:
-        The index of the actuator of each channel, None for a channel without one.
+    The channels are spread evenly: no actuator gets more than C / A of them, rounded up. An
+    actuator with a share of 0 in a channel is never assigned to it; a channel may get None.
     """
     from an_control.monitor.kernels import solve_assignment
 
@@ -426,16 +385,10 @@ def _assign_actuators_to_columns(share: np.ndarray) -> list[int | None]:
 
 
 def _simulate_simple_systems(drive: np.ndarray, step_s: float) -> np.ndarray:
-    """Return how K different masses with dampers and springs move if a drive pushes them.
+    """Return positions (K, T) of K masses with dampers and springs if a drive (T,) pushes them.
 
-    All start at rest. The last system is no mass: it follows the drive at once.
-
-    Args:
-        drive: (T,) the force in each tick, in any unit.
-        step_s: Seconds of a tick.
-
-    Returns:
-        (K, T) positions, each row in a unit of its own.
+    All start at rest, and each row has a unit of its own. The last system is no mass: it follows
+    the drive at once.
     """
     times = (np.arange(len(drive)) + 0.5) * step_s
     kernels = [_compute_decaying_motion(rate, times) for rate in
@@ -454,9 +407,7 @@ def _simulate_simple_systems(drive: np.ndarray, step_s: float) -> np.ndarray:
 def _compute_decaying_motion(friction_rate: float, times: np.ndarray) -> np.ndarray:
     """Return the positions (T,) of a mass after a push, if friction slows it down.
 
-    Args:
-        friction_rate: Rate at which the velocity decays, in 1/s; 0 for no friction.
-        times: (T,) times since the push in s.
+    The velocity decays at `friction_rate` in 1/s; 0 for no friction.
     """
     return times if friction_rate == 0.0 else (1.0 - np.exp(-friction_rate * times)) / friction_rate
 
@@ -464,10 +415,7 @@ def _compute_decaying_motion(friction_rate: float, times: np.ndarray) -> np.ndar
 def _compute_oscillation(angular_frequency: float, damping: float, times: np.ndarray) -> np.ndarray:
     """Return the positions (T,) of a mass on a spring that starts at 0 with a velocity of 1.
 
-    Args:
-        angular_frequency: Angular frequency without damping, in rad/s.
-        damping: Damping ratio, below or above 1, but not 1.
-        times: (T,) times since the push in s.
+    The angular frequency, in rad/s, is that without damping. The damping ratio must not be 1.
     """
     root = np.sqrt(complex(1.0 - damping**2)) * angular_frequency
     return np.asarray(

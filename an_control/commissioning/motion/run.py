@@ -66,15 +66,12 @@ class MotionRun:
     Args:
         wiring: The robot's wiring.
         settings: The settings of the motion.
-        estop: The e-stop; None for a new one.
 
     Raises:
         WiringError: The wiring does not fit its message types.
     """
 
-    def __init__(
-        self, wiring: Wiring, settings: MotionSettings, estop: EStop | None = None
-    ) -> None:
+    def __init__(self, wiring: Wiring, settings: MotionSettings) -> None:
         self.wiring, self.settings = wiring, settings
         unclipped = tuple(replace(one, clip=None) for one in wiring.channels)
         self.table = ChannelTable(replace(wiring, channels=unclipped))
@@ -83,7 +80,7 @@ class MotionRun:
         self.limits = compute_sendable_limits(wiring.command, self.messages)
         steps = compute_field_steps(self.messages)
         self.gate = SafetyGate(wiring.command, self.step_s, 0.0, self.limits, steps)
-        self.estop = estop or EStop()
+        self.estop = EStop()
         self.plan: MotionPlan | None = None
         """The plan; None until the first readings have come."""
         self.stopped = ""
@@ -181,12 +178,7 @@ class MotionRun:
     ) -> tuple[Readings, str]:
         """Read all channels, and check whether readings that the motion needs are missing.
 
-        Args:
-            now_ns: The present time, from which the age of readings is computed.
-            stamp_ns: The common stamp of the readings in lockstep with a simulator, else None.
-
-        Returns:
-            The readings; and as text which needed readings are missing, "" if none.
+        The text is "" if none is missing.
         """
         readings = self.table.read(now_ns, stamp_ns)
         if (measured := self.table.measured) is not None:
@@ -196,12 +188,7 @@ class MotionRun:
         return readings, self._explain_missing_readings(enough)
 
     def _explain_missing_readings(self, enough_channels: bool) -> str:
-        """Return as text which readings that the motion needs are missing, "" if none.
-
-        Args:
-            enough_channels: Whether as large a share of the channels is present as the wiring
-                demands.
-        """
+        """Return as text which readings that the motion needs are missing, "" if none."""
         if missing := self.table.list_missing_sources():
             return f"required source {missing[0]!r} is missing"
         if not self.gate.safe_command.is_known:
@@ -217,9 +204,6 @@ class MotionRun:
         """Let the motion of the present actuator begin again, because readings are missing.
 
         If readings are missing for too long or too often, the motion is stopped instead.
-
-        Args:
-            lacking: Which readings are missing, as text.
         """
         assert self.plan is not None
         self._lacking = self._lacking + 1 if self._pauses else 1
@@ -231,11 +215,7 @@ class MotionRun:
         del self._rows[self._number :], self._commands[self._number :]
 
     def _plan_or_wait(self, lacking: str) -> None:
-        """Plan the motion if no reading is missing; stop it if some are missing for too long.
-
-        Args:
-            lacking: Which readings are missing, as text; "" if none.
-        """
+        """Plan the motion if no reading is missing; stop it if some are missing for too long."""
         self._waited += 1
         if not lacking:
             self.table.stop_expecting_absent_channels()

@@ -33,11 +33,11 @@ from an_control_sim.bridge.policy_link import (
     ProgressTopic,
     describe_other_publishers,
 )
-from an_control_sim.bridge.rehearsal import MessageTap
 from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.run_control import RunControl, StopRequestedError
 from an_control_sim.bridge.step_outputs import StepOutputs
 from an_control_sim.process import RELIABLE, SLICE_S
+from an_control_sim.scrambler.scrambler import Scrambler
 
 RIVAL_CHECK_S = 1.0
 """Seconds between two checks for other nodes that publish the same topics."""
@@ -78,7 +78,7 @@ class Bridge:
         node: Node,
         robot: SimulatedRobot,
         *,
-        tap: MessageTap | None = None,
+        tap: Scrambler | None = None,
         policy: str = "policy",
         realtime: bool = False,
         command_timeout_s: float | None = None,
@@ -104,12 +104,7 @@ class Bridge:
         self._create_topics_and_policy_link(policy, camera_hz)
 
     def _create_topics_and_policy_link(self, policy: str, camera_hz: float) -> None:
-        """Create the publishers, the command subscriptions and the connection to the policy node.
-
-        Args:
-            policy: The name of the policy node; "" if any node may send commands.
-            camera_hz: Camera pictures per simulated second; 0 for none.
-        """
+        """Create the publishers, command subscriptions and the connection to the policy node."""
         node, simulation = self.node, self.robot.simulation
         self._outputs = StepOutputs(node, self.robot, self.tap, camera_hz)
         self._commands = [
@@ -275,11 +270,7 @@ class Bridge:
     # Others
 
     def _wait_for_other_simulators_to_end(self) -> None:
-        """Wait until no other simulator publishes on this bridge's topics.
-
-        Raises:
-            BridgeError: Another simulator has not ended in time.
-        """
+        """Wait until no other simulator publishes on this bridge's topics."""
         patience_s = min(ALONE_S, self._start_timeout_s)
         until_s = time.monotonic() + patience_s
         self._update_warning_about_other_publishers()
@@ -306,16 +297,11 @@ class Bridge:
     # Commands
 
     def _publish_readings_and_wait_for_command(self) -> NDArray[np.float64] | None:
-        """Publish the readings of a step in lockstep and return the command that answers them.
+        """Publish the readings of a step in lockstep; return the command that answers, or None.
 
-        If the disturbance drops the message of this step, there is no answer. The previous command
-        is then returned again, or the safe command while the e-stop is set.
-
-        Returns:
-            The command (A,) in the unit of the action, or None after the timeout.
-
-        Raises:
-            BridgeError: The policy has not answered for longer than the start timeout.
+        It is None after the timeout. If the disturbance drops the message of this step, there is no
+        answer. The previous command is then returned again, or the safe command while the e-stop is
+        set.
         """
         commands = self.robot.commands
         if self.tap is not None and self.tap.is_message_dropped:
@@ -340,8 +326,7 @@ class Bridge:
     def _publish_readings_and_get_command_at_step_end(self) -> NDArray[np.float64] | None:
         """Publish a step's readings in real time; return the newest command at the step's end.
 
-        Returns:
-            The newest command (A,) in the unit of the action, or None if it is too old.
+        It is None if it is too old.
         """
         self._outputs.publish_messages()
         now, step_s = time.monotonic(), self.robot.simulation.step_s
@@ -357,10 +342,6 @@ class Bridge:
         """Store the commands in a message that has arrived; log the reason if it is refused.
 
         In lockstep a message that does not answer the current step is ignored.
-
-        Args:
-            topic_index: The index of the command topic on which the message arrived.
-            message: The command message.
         """
         stamp_ns = self.robot.commands.read_stamp_ns(message, topic_index)
         if not (

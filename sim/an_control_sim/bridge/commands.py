@@ -16,9 +16,26 @@ from numpy.typing import NDArray
 
 from an_control.wiring import CommandMessage
 from an_control.wiring.checked_yaml import WiringError
-from an_control.wiring.messages import Resolver, make_stamp_reader
+from an_control.wiring.messages import import_message_class, make_stamp_reader
 from an_control_sim.bridge.simulation_file import Simulation
 from an_control_sim.gym.spaces import make_action_conversion
+
+
+def import_message_class_of_topic(type_name: str, file: str, key: str) -> Any:
+    """Return the class of a message type that a YAML file names.
+
+    Args:
+        type_name: The name of the message type.
+        file: The path of the YAML file, for errors.
+        key: The key of the topic in that file, for errors.
+
+    Raises:
+        WiringError: The type is not known.
+    """
+    try:
+        return import_message_class(type_name)
+    except LookupError as error:
+        raise WiringError(file, f"{key}.type", type_name, f"a message type ({error})") from None
 
 
 class CommandReader:
@@ -30,26 +47,21 @@ class CommandReader:
     Args:
         simulation: The content of the simulation YAML, which describes the command topics.
         space: The environment's action space.
-        resolve: A function that returns the class of a message type by the type's name.
 
     Raises:
         WiringError: The commands do not fit the message types or the action space.
     """
 
-    def __init__(
-        self, simulation: Simulation, space: gymnasium.Space[Any], resolve: Resolver
-    ) -> None:
+    def __init__(self, simulation: Simulation, space: gymnasium.Space[Any]) -> None:
         self._space, command = space, simulation.command
         self._messages: list[CommandMessage] = []
         self._stamps: list[Callable[[Any], int | None]] = []
         for number, config in enumerate(command.messages):
             key = command.format_message_key(number)
-            try:
-                cls = resolve(config.type)
-            except LookupError as error:
-                allowed = f"a message type ({error})"
-                raise WiringError(simulation.file, f"{key}.type", config.type, allowed) from None
-            self._messages.append(CommandMessage(config, cls, resolve, simulation.file, key))
+            cls = import_message_class_of_topic(config.type, simulation.file, key)
+            self._messages.append(
+                CommandMessage(config, cls, import_message_class, simulation.file, key)
+            )
             self._stamps.append(make_stamp_reader(cls))
         actuators = [actuator for config in command.messages for actuator in config.actuators]
         self._slices = command.message_slices
@@ -153,13 +165,6 @@ class CommandReader:
         """Check that the simulation YAML has as many actuators as the action space needs.
 
         The conversion of commands to actions of this space is stored for `make_action`.
-
-        Args:
-            actuator_count: The number of actuators in the YAML file.
-            simulation: The content of the file; errors name its path.
-
-        Raises:
-            WiringError: The number differs, or the space is not supported.
         """
         try:
             self._actions = make_action_conversion(self._space)

@@ -1,17 +1,24 @@
-"""A simulated robot that is wired to a policy directly, without topics, processes and clock.
+"""Runs a simulated robot in this process, without topics and clock, for the doctor and the motion.
 
-Its messages are converted by the wiring as in the policy node.
+Its messages are converted by the wiring, the YAML file that connects topics to a policy, as in the
+policy node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
+from an_control.commissioning.doctor import Recording
+from an_control.commissioning.doctor.recorder import ReadingsRecorder
+from an_control.commissioning.motion.run import MotionRun
+from an_control.control.controller import Controller
+from an_control.disturbance import derive_episode_seed
 from an_control.wiring import ChannelTable, CommandMessage, Wiring
 from an_control_sim.bridge.robot import SimulatedRobot
-from an_control_sim.bridge.simulation_file import Simulation
+from an_control_sim.bridge.simulation_file import Simulation, load_simulation
 
 
 class DirectRobot:
@@ -74,3 +81,81 @@ class DirectRobot:
                 commands.store_commands(message.message, 0.0, index)
         newest = commands.newest_command
         self.robot.step(commands.safe if newest is None else newest)
+
+
+def record_simulation_and_returns(
+    controller: Controller, simulation: str | Path, seconds: float
+) -> tuple[Recording, list[float]]:
+    """Run a simulated robot under a controller, and record its readings and actions.
+
+    Args:
+        controller: The controller, with the wiring and the model that the doctor examines.
+        simulation: The path of the robot's simulation YAML.
+        seconds: The simulated time in seconds to record, in as many episodes as are needed.
+
+    Returns:
+        The recording, and the return (sum of rewards) of each episode that was played to its end.
+
+    Raises:
+        WiringError: The simulation YAML does not fit its environment, or the wiring does not fit
+            the robot's messages.
+    """
+    direct = DirectRobot(load_simulation(simulation), controller.wiring, controller.messages)
+    robot = direct.robot
+    recorder = ReadingsRecorder(controller.wiring, controller.acting.policy.model)
+    ticks = max(1, round(seconds / robot.simulation.step_s))
+    episode, returns = 0, []
+    try:
+        while len(recorder) < ticks:
+            robot.reset(derive_episode_seed(0, episode))
+            controller.reset()
+            controller.gate.last.forget_command()
+            controller.start()
+            recorder.mark_gap()
+            total = 0.0
+            while not robot.over and len(recorder) < ticks:
+                direct.store_readings_of_next_step(controller.table, recorder.table)
+                now_ns = direct.now_ns
+                controller.tick(now_ns, now_ns)
+                sent = controller.compute_command(None)
+                controller.gate.last.record(sent, now_ns)
+                recorder.add_tick(controller.acting.convert_to_action(sent), now_ns, now_ns)
+                direct.step(sent)
+                total += robot.reward
+            if robot.over:
+                returns.append(total)
+            episode += 1
+    finally:
+        robot.close()
+    return recorder.make_recording(), returns
+
+
+def move_and_time_simulated_robot(run: MotionRun, simulation: str | Path, seed: int = 0) -> float:
+    """Run a motion on a simulated robot, and return the simulated seconds that it took.
+
+    The motion is stopped early if the simulated episode ends, except by a time limit.
+
+    Args:
+        run: The run of the motion, which records the readings.
+        simulation: The path of the robot's simulation YAML.
+        seed: The seed of the episode.
+
+    Raises:
+        WiringError: The simulation YAML does not fit its environment, or the wiring does not fit
+            the robot's messages.
+    """
+    direct = DirectRobot(load_simulation(simulation), run.wiring, run.messages)
+    robot = direct.robot
+    try:
+        robot.reset(seed)
+        while not run.is_over:
+            direct.store_readings_of_next_step(run.table)
+            run.start_tick(direct.now_ns, direct.now_ns)
+            values = run.make_last_command() if run.is_over else run.compute_command(None)
+            run.gate.last.record(values, direct.now_ns)
+            direct.step(values)
+            if robot.terminated and not run.is_over:
+                run.stop_early("the simulated episode has ended")
+    finally:
+        robot.close()
+    return direct.now_ns / 1e9

@@ -124,14 +124,6 @@ def _group_readings_by_topic(
     """Group an environment's readings into a topic of joint states and a topic of all others.
 
     A joint is a pair of readings such as hip.position and hip.velocity.
-
-    Args:
-        channels: The ids of the readings, in the order of the observation.
-        is_observation_one_dimensional: Whether the observation is an array of one dimension. If
-            not, no reading counts as a joint's.
-
-    Returns:
-        The topics that have readings, so one or two.
     """
     place = {id_: i for i, id_ in enumerate(channels)}
     joints = [id_.removesuffix(".position") for id_ in channels if id_.endswith(".position")]
@@ -157,16 +149,6 @@ def _draft_actuators(space: gymnasium.Space[Any], names: Sequence[str]) -> list[
     """Draft the wiring's entries of the actuators, with commands in the environment's units.
 
     The safe command is 0, or the middle of the bounds if 0 is out of bounds.
-
-    Args:
-        space: The environment's action space.
-        names: The names of the actuators.
-
-    Returns:
-        For each actuator a pair: its entry, and a comment for the file ("" for none).
-
-    Raises:
-        ValueError: No draft can be made for actions of this space.
     """
     if not isinstance(space, gymnasium.spaces.Box):
         about = "-1 .. 1; of a choice's actuators the largest is taken"
@@ -183,15 +165,10 @@ def _draft_actuators(space: gymnasium.Space[Any], names: Sequence[str]) -> list[
     for name, least, most, bounded in zip(
         names, low.tolist(), high.tolist(), stated.tolist(), strict=True
     ):
-        if not bounded:
-            scale, offset = (most - least) / 2.0, (least + most) / 2.0
-            safe = 0.0 if least <= 0.0 <= most else offset
-            one = ActuatorConfig(name, scale, offset, (least, most), 0.0, safe)
-            found.append((one, "has no bounds in the environment"))
-            continue
         scale, offset = (most - least) / 2.0, (least + most) / 2.0
         safe = 0.0 if least <= 0.0 <= most else offset
-        found.append((ActuatorConfig(name, scale, offset, (least, most), 0.0, safe), ""))
+        about = "" if bounded else "has no bounds in the environment"
+        found.append((ActuatorConfig(name, scale, offset, (least, most), 0.0, safe), about))
     return found
 
 
@@ -203,16 +180,7 @@ def _draft_wiring(
     bound_texts: Mapping[int, str],
     actuators: Sequence[CommentedActuator],
 ) -> Draft:
-    """Draft the wiring file of an environment.
-
-    Args:
-        robot: The name of the robot.
-        description: A text that names the robot and its environment, for a comment in the file.
-        task: A description of the environment: ids of the readings, their units, and step length.
-        topics: The topics on which the simulation publishes the readings.
-        bound_texts: The bounds of readings as text, by index in the observation, for comments.
-        actuators: A pair for each actuator: its entry and a comment.
-    """
+    """Draft the wiring file of an environment."""
     step_s, units = task.step_s, dict(enumerate(task.units))
     channels = [
         (place, _draft_channel_entry(topic, name, field, *units.get(place, (1.0, 0.0))))
@@ -245,43 +213,16 @@ def _draft_wiring(
     )
 
 
-def _make_channel_id(topic: DraftTopic, name: str, field: str) -> str:
-    """Return the id of the channel that reads one number of a drafted JointState message.
-
-    Args:
-        topic: The topic of the message.
-        name: The name that the message gives the number: a joint, or the id of a reading.
-        field: The field of the message, such as "position".
-    """
-    return name if topic.topic == "readings" else f"{name}.{field}"
-
-
 def _draft_channel_entry(
     topic: DraftTopic, name: str, field: str, scale: float, offset: float
 ) -> ChannelConfig:
-    """Draft the wiring's entry of a channel that reads a number of a drafted JointState message.
-
-    Args:
-        topic: The topic of the message.
-        name: The name that the message gives the number: a joint, or the id of a reading.
-        field: The field of the message, such as "position".
-        scale: The factor by which the number is multiplied to get the reading.
-        offset: The number that is added after scaling.
-    """
-    where = topic.topic, f"{field}[{name}]"
-    return ChannelConfig(_make_channel_id(topic, name, field), *where, scale=scale, offset=offset)
+    """Draft the wiring's entry of a channel that reads a number of a drafted JointState message."""
+    id_ = name if topic.topic == "readings" else f"{name}.{field}"
+    return ChannelConfig(id_, topic.topic, f"{field}[{name}]", scale=scale, offset=offset)
 
 
 def _format_bounds_by_reading_index(space: gymnasium.Space[Any]) -> dict[int, str]:
-    """Format the bounds of an observation's numbers as texts, such as "-1 .. 1".
-
-    Args:
-        space: The observation space.
-
-    Returns:
-        A mapping from the index of a number in the observation to the text. Numbers without two
-        finite bounds are left out.
-    """
+    """Format the bounds of an observation's numbers as texts, such as "-1 .. 1"."""
     if not isinstance(space, gymnasium.spaces.Box):
         return {}
     pairs = zip(space.low.ravel().tolist(), space.high.ravel().tolist(), strict=True)
@@ -296,16 +237,7 @@ def _draft_simulation(
     topics: Sequence[DraftTopic],
     actuators: Sequence[CommentedActuator],
 ) -> str:
-    """Draft the text of the simulation file.
-
-    Args:
-        description: A text that names the robot and its environment, for a comment in the file.
-        environment: The gymnasium id.
-        env: The environment.
-        step_s: The length of a step in seconds.
-        topics: The topics on which the simulation publishes the readings.
-        actuators: A pair for each actuator: its entry and a comment.
-    """
+    """Draft the text of the simulation file."""
     size = sum(len(places) for topic in topics for places in topic.fields.values())
     sensors = _format_sensor_names(env)
     lines = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -137,16 +137,7 @@ def _run_episode(
     progress: ProgressCallback | None,
     disturber: Disturber,
 ) -> EpisodeResult:
-    """Run one episode and return its result.
-
-    Args:
-        bridge: The server of the robot.
-        episode: The index of the episode.
-        episodes: The number of episodes of the run, for progress reports.
-        seed: The seed of the run, from which that of the episode is derived.
-        progress: Called during and after the episode; None for no reports.
-        disturber: Draws how the robot is changed and when it is stopped in each episode.
-    """
+    """Run one episode and return its result."""
     disturber.start_episode(episode)
     stop = disturber.draw_robot_stop(bridge.robot.simulation.step_s)
     bridge.robot.vary_robot(disturber.settings)
@@ -228,20 +219,6 @@ class RunSummary:
         """The number of steps in which the safe command was applied, because none came in time."""
         return sum(one.timeouts for one in self.episodes)
 
-    @property
-    def unmatched_command_count(self) -> int:
-        """The number of commands that no step asked for, plus those that never arrived."""
-        return sum(one.unmatched for one in self.episodes)
-
-    @property
-    def walked_distances_after_estop_m(self) -> list[float]:
-        """The distances in metres that the robot covered after the e-stops of the episodes.
-
-        Episodes without an e-stop are left out, and those in which the robot had fallen before the
-        e-stop ended.
-        """
-        return [one.walked_m for one in self.episodes if one.walked_m is not None]
-
     def compute_latency_quantile_s(self, share: float) -> float:
         """Return a quantile of the seconds from publishing readings to receiving the command.
 
@@ -275,16 +252,17 @@ class RunSummary:
         lines.append(f"speed     {self.steps_per_s:.0f} steps/s")
         if self.policy is not None:
             lines += self.policy.format_lines()
-        if walked := self.walked_distances_after_estop_m:
+        walked = [one.walked_m for one in self.episodes if one.walked_m is not None]
+        if walked:
             lines.append(f"stops     {describe_walked_distances(walked, self.walk_m)}")
         if self.timeout_count:
             lines.append(
                 f"timeouts  {self.timeout_count} steps without a command: the simulator took the"
                 " safe one"
             )
-        if self.unmatched_command_count:
+        if unmatched := sum(one.unmatched for one in self.episodes):
             lines.append(
-                f"unmatched {self.unmatched_command_count} commands without a step or steps without"
+                f"unmatched {unmatched} commands without a step or steps without"
                 " a command: steps may have used the command of another step"
             )
         return lines
@@ -310,7 +288,7 @@ class RunSummary:
             "mean": self.mean_return,
             "sd": self.return_sd,
             "steps_per_s": self.steps_per_s,
-            "policy": None if self.policy is None else self.policy.as_dict(),
+            "policy": None if self.policy is None else asdict(self.policy),
             "latency_p50_s": self.compute_latency_quantile_s(0.5),
             "latency_p99_s": self.compute_latency_quantile_s(0.99),
         }

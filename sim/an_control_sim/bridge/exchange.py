@@ -175,9 +175,6 @@ class Exchange:
 
         From then on, steps may be answered by the commands of other steps. Therefore the user is
         told of the first such event of each episode.
-
-        Args:
-            event_text: What happened, in words.
         """
         self.unmatched += 1
         if not self._reported:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray
@@ -201,12 +201,7 @@ class PolicyLink:
         return answer
 
     def _call_reset_state_and_get_failure(self, until_s: float) -> str:
-        """Call the policy's service reset_state once, and return why it failed; "" if it succeeded.
-
-        Args:
-            until_s: The time of `time.monotonic()`, in seconds, at which to stop waiting for the
-                reply.
-        """
+        """Call the policy's service reset_state once; return why it failed, "" if it did not."""
         future = self._client.call_async(Trigger.Request())
         patience_s = min(until_s, time.monotonic() + CALL_S)
         while not future.done() and self._spin(patience_s):
@@ -223,12 +218,8 @@ class PolicyLink:
         If the name of the policy node is known, its list of subscriptions must also have stayed
         unchanged for `SETTLE_S` seconds: ROS discovers a node's subscriptions one by one. For the
         readings a subscriber of any name is enough, because a scrambler may read them in place of
-        the policy.
-
-        Args:
-            sensor_topics: The topics of the readings; one of them must have a subscriber.
-            shadow: Whether a node in shadow mode is accepted. Such a node subscribes to the command
-                topic instead of publishing on it.
+        the policy. In shadow mode, if accepted, a node subscribes to the command topic instead of
+        publishing on it.
         """
         topics = self._find_topics_subscribed_by_policy()
         ready = all(
@@ -345,10 +336,6 @@ class PolicyDiagnostics:
             f"watchdog  {self.trips} trips"
             + (f", at most {1e3 * self.longest_s:.0f} ms without a command" if self.trips else ""),
         ]
-
-    def as_dict(self) -> dict[str, float]:
-        """Return a dict of the attributes and their values."""
-        return asdict(self)
 
 
 class DiagnosticsReader:

@@ -94,9 +94,6 @@ class SensorTopic:
         """Check that a JointState message has as many values in each field as it has names.
 
         Messages of other types, and fields without values, are not checked.
-
-        Raises:
-            WiringError: The number of values differs from the number of names.
         """
         if self._config.type != JOINTS:
             return
@@ -111,13 +108,6 @@ class SensorTopic:
         """Write a constant into a message field, or add a function that writes it at each step.
 
         The function is added if the value is an expression such as observation[0].
-
-        Args:
-            path: The path of the field in the message, such as "pose.position.x".
-            value: The constant or the expression that the YAML file has for the field.
-
-        Raises:
-            WiringError: The value does not fit the field.
         """
         parent, name, kind = self._find_parent_name_and_type_of_field(path, value)
         expression = isinstance(value, Expression)
@@ -151,15 +141,7 @@ class SensorTopic:
     def _find_parent_name_and_type_of_field(
         self, path: str, value: Any
     ) -> tuple[Any, str, FieldType]:
-        """Return the nested message object that contains a field, the field's name and its type.
-
-        Args:
-            path: The path of the field in the whole message, such as "pose.position.x".
-            value: The value that the YAML file has for the field, for error texts.
-
-        Raises:
-            WiringError: The message type has no such field.
-        """
+        """Return the nested message object that contains a field, the field's name and its type."""
         parent = self.message
         *outer, last = path.split(".")
         for name in [*outer, last]:
@@ -176,13 +158,7 @@ class SensorTopic:
         return parent, last, types[last]
 
     def _make_value_misfit_error(self, path: str, value: Any, allowed: str) -> WiringError:
-        """Return the error for a value in the YAML file that does not fit its message field.
-
-        Args:
-            path: The path of the field in the message.
-            value: The value in the YAML file.
-            allowed: What is allowed instead, in words.
-        """
+        """Return the error for a value in the YAML file that does not fit its message field."""
         file, key = self._where
         return WiringError(file, f"{key}.{path}", getattr(value, "text", value), allowed)
 
@@ -191,11 +167,6 @@ def _make_field_writer(parent: Any, name: str, kind: FieldType) -> Writer | None
     """Return a function that writes a value into a message field; None for unsupported fields.
 
     Supported fields hold numbers or text: a single one, an array, or a vector such as Vector3.
-
-    Args:
-        parent: The message object that contains the field.
-        name: The name of the field.
-        kind: The type of the field.
     """
     cast = CASTS.get(kind.base)
     if kind.array and kind.base in ARRAY_CODES:
@@ -213,11 +184,8 @@ def _make_field_writer(parent: Any, name: str, kind: FieldType) -> Writer | None
 def _make_array_writer(parent: Any, name: str, type_code: str, length: int | None) -> Writer:
     """Return a function that writes numbers into a message field that is an array of numbers.
 
-    Args:
-        parent: The message object that contains the field.
-        name: The name of the field.
-        type_code: The type of the numbers, as a type code of Python's module `array`.
-        length: The length of the array if the message type fixes it, else None.
+    `type_code` is one of Python's module `array`. `length` is None unless the message type fixes
+    it.
     """
     dtype = np.dtype(type_code)
 
@@ -236,12 +204,7 @@ def _make_array_writer(parent: Any, name: str, type_code: str, length: int | Non
 
 
 def _list_field_names_if_vector(parent: Any, name: str) -> tuple[str, ...] | None:
-    """Return the field names of a nested message that has only doubles (Vector3, Point), else None.
-
-    Args:
-        parent: The message object that contains the nested message.
-        name: The name of its field.
-    """
+    """Return the field names of a nested message of doubles only (Vector3, Point), or None."""
     inner = getattr(parent, name)
     types = list_field_types(inner) if hasattr(inner, "get_fields_and_field_types") else {}
     plain = all(kind == FieldType("double") for kind in types.values())
@@ -249,12 +212,7 @@ def _list_field_names_if_vector(parent: Any, name: str) -> tuple[str, ...] | Non
 
 
 def _make_vector_writer(inner: Any, names: tuple[str, ...]) -> Writer:
-    """Return a function that writes a vector into a nested message, in the order of its fields.
-
-    Args:
-        inner: The nested message, such as a Vector3.
-        names: The names of its fields.
-    """
+    """Return a function that writes a vector into a nested message, in the order of its fields."""
 
     def write_vector(value: Any) -> None:
         """Write a vector into the fields of the nested message."""
@@ -270,12 +228,6 @@ def _does_constant_fit_field(value: Any, parent: Any, name: str, kind: FieldType
 
     A list fits an array or a vector, a single value fits any other field. Each value must be a
     boolean, a text or a number, whichever the field holds.
-
-    Args:
-        value: The value in the YAML file.
-        parent: The message object that contains the field.
-        name: The name of the field.
-        kind: The type of the field.
     """
     several = kind.array or _list_field_names_if_vector(parent, name) is not None
     if isinstance(value, list) != several:

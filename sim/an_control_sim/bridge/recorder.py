@@ -85,10 +85,6 @@ class Recorder:
 
         Only every n-th picture is stored. The number n grows with the number of pictures, so that
         memory stays bounded.
-
-        Args:
-            picture: The picture (H, W, 3).
-            now_s: The time of the picture in seconds, for its caption.
         """
         if self.pictures % self._stride == 0:
             self._sheet.append(self._add_caption(picture, now_s))
@@ -97,12 +93,7 @@ class Recorder:
             self._stride *= 2
 
     def _add_caption(self, picture: np.ndarray, now_s: float) -> np.ndarray:
-        """Return a copy of a picture with a caption: the seconds since the first picture.
-
-        Args:
-            picture: The picture (H, W, 3).
-            now_s: The time of the picture in seconds.
-        """
+        """Return a copy of a picture with a caption: the seconds since the first picture."""
         self._start_s = min(self._start_s, now_s)
         captioned = picture.copy()
         text = f"{now_s - self._start_s:.1f} s"
@@ -117,11 +108,6 @@ class Recorder:
         """Store a topic's picture until all topics have sent one with its stamp; then record these.
 
         They are recorded side by side as one picture, and are no longer stored.
-
-        Args:
-            waiting_by_stamp_ns: The stored pictures of this topic, by their stamp in nanoseconds.
-                The new picture is added to them.
-            message: The new picture.
         """
         stamp_ns = message.header.stamp.sec * 1_000_000_000 + message.header.stamp.nanosec
         channels = 1 if message.encoding == "mono8" else 3
@@ -139,12 +125,7 @@ class Recorder:
             self.pictures += 1
 
     def _record_picture(self, picture: np.ndarray, now_s: float) -> None:
-        """Add a picture to the recorded file: to the sheet of a .png, else to the video.
-
-        Args:
-            picture: The picture (H, W, 3).
-            now_s: The time of the picture in seconds, for its caption in the sheet.
-        """
+        """Add a picture to the recorded file: to the sheet of a .png, else to the video."""
         if self._path.suffix == ".png":
             self._add_picture_to_sheet(picture, now_s)
             return
@@ -162,13 +143,6 @@ def _check_video_is_complete(path: Path, picture_count: int) -> None:
     """Check that a video file has as many pictures as were written to it.
 
     The encoder itself does not report errors, such as a full disk.
-
-    Args:
-        path: The video file.
-        picture_count: The number of pictures that were written to it.
-
-    Raises:
-        OSError: Pictures are missing.
     """
     video = cv2.VideoCapture(str(path))
     written = 0

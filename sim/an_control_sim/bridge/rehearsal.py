@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
 
 from an_control.wiring import ChannelTable, Wiring
 from an_control_sim.bridge.robot import SimulatedRobot
@@ -58,50 +57,3 @@ def list_wildcard_matches(table: ChannelTable) -> dict[str, list[str]]:
         if config.id in found:
             found[config.id].append(id_)
     return found
-
-
-class MessageTap(Protocol):
-    """The interface of a scrambler that runs in the simulator's own process.
-
-    The simulator passes each message of the robot to it. The scrambler disturbs the readings in
-    these messages and publishes the result on a topic of its own.
-
-    Attributes:
-        topic: The full name of the topic with the disturbed readings.
-    """
-
-    topic: str
-
-    @property
-    def shuffle_count(self) -> int:
-        """The number of times that signals were permuted among the channels in this episode."""
-
-    @property
-    def is_message_dropped(self) -> bool:
-        """Whether the disturbance drops the message of this step, so that it is not published."""
-
-    def start_episode(self, episode: int) -> None:
-        """Start an episode of the disturbance.
-
-        Args:
-            episode: The index of the episode. The disturbance depends on it, for example how
-                signals are permuted.
-        """
-
-    def store_message(self, topic: str, message: Any) -> None:
-        """Store the newest message of one of the robot's topics.
-
-        Args:
-            topic: The name of the topic.
-            message: The undisturbed message.
-        """
-
-    def disturb_messages_of_step(self, stamp_ns: int) -> None:
-        """Disturb the readings in the stored messages of the current step.
-
-        Args:
-            stamp_ns: The stamp of the step.
-        """
-
-    def publish_disturbed_messages(self) -> None:
-        """Publish the disturbed readings that `disturb_messages_of_step` has made."""

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from an_control.disturbance import DisturbanceSettings
 from an_control.wiring.checked_yaml import WiringError
-from an_control.wiring.messages import Resolver, import_message_class
-from an_control_sim.bridge.commands import CommandReader
+from an_control_sim.bridge.commands import CommandReader, import_message_class_of_topic
 from an_control_sim.bridge.publishers import SensorTopic
 from an_control_sim.bridge.simulation_file import Simulation
 from an_control_sim.gym.environments import HasSensors, open_environment
@@ -32,7 +31,6 @@ class SimulatedRobot:
         camera: Whether the environment must be able to render pictures.
         disturbance: A disturbance whose settings of the robot the environment must support; None
             for no such check. It is not applied.
-        resolve: A function that returns the class of a message type by the type's name.
 
     Raises:
         WiringError: The simulation YAML does not fit the environment or the message types.
@@ -45,23 +43,16 @@ class SimulatedRobot:
         *,
         camera: bool = False,
         disturbance: DisturbanceSettings | None = None,
-        resolve: Resolver = import_message_class,
     ) -> None:
         self.simulation = simulation
         self._make_environment(camera)
         file = simulation.file
         try:
-            self.sensor_topics = [
-                SensorTopic(
-                    topic,
-                    _import_message_class_of_topic(
-                        resolve, topic.type, file, f"publish.{topic.topic}"
-                    ),
-                    file,
-                )
-                for topic in simulation.publish
-            ]
-            self.commands = CommandReader(simulation, self._environment.action_space, resolve)
+            self.sensor_topics = []
+            for topic in simulation.publish:
+                cls = import_message_class_of_topic(topic.type, file, f"publish.{topic.topic}")
+                self.sensor_topics.append(SensorTopic(topic, cls, file))
+            self.commands = CommandReader(simulation, self._environment.action_space)
             if disturbance is not None:
                 check_robot_settings(self._environment, disturbance)
             self.reset(0)
@@ -72,12 +63,19 @@ class SimulatedRobot:
         self._make_environment(camera)
 
     def _make_environment(self, camera: bool) -> None:
-        """Make the environment, and set the functions that read its observations and sensors.
-
-        Args:
-            camera: Whether the environment must be able to render pictures.
-        """
-        self._environment = _make_environment(self.simulation, camera)
+        """Make the environment, and set the functions that read its observations and sensors."""
+        simulation, options = self.simulation, dict(self.simulation.options)
+        if camera:
+            options["render_mode"] = "rgb_array"
+        try:
+            self._environment = open_environment(
+                simulation.environment, disable_env_checker=True, **options
+            )
+        except ValueError as error:
+            allowed = f"an environment registered with gymnasium, and its options; {error}"
+            raise WiringError(
+                simulation.file, "environment", simulation.environment, allowed
+            ) from None
         inner, space = self._environment.unwrapped, self._environment.observation_space
         self._read: Callable[[Any], Any] = np.asarray
         if not isinstance(space, gymnasium.spaces.Box):
@@ -143,45 +141,3 @@ class SimulatedRobot:
     def close(self) -> None:
         """Close the environment."""
         self._environment.close()
-
-
-def _make_environment(simulation: Simulation, camera: bool) -> gymnasium.Env[Any, Any]:
-    """Make the environment that a simulation YAML names.
-
-    Args:
-        simulation: The content of the YAML file.
-        camera: Whether the environment must be able to render pictures.
-
-    Raises:
-        WiringError: The environment cannot be made.
-    """
-    options = dict(simulation.options)
-    if camera:
-        options["render_mode"] = "rgb_array"
-    try:
-        return open_environment(simulation.environment, disable_env_checker=True, **options)
-    except ValueError as error:
-        allowed = f"an environment registered with gymnasium, and its options; {error}"
-        raise WiringError(simulation.file, "environment", simulation.environment, allowed) from None
-
-
-def _import_message_class_of_topic(
-    resolve: Resolver, type_name: str, yaml_file: str, yaml_key: str
-) -> Any:
-    """Return the class of a message type that a YAML file names.
-
-    Args:
-        resolve: A function that returns the class by the name of the type.
-        type_name: The name of the message type.
-        yaml_file: The path of the YAML file, for errors.
-        yaml_key: The key of the topic in that file, for errors.
-
-    Raises:
-        WiringError: The type is not known.
-    """
-    try:
-        return resolve(type_name)
-    except LookupError as error:
-        raise WiringError(
-            yaml_file, f"{yaml_key}.type", type_name, f"a message type ({error})"
-        ) from None

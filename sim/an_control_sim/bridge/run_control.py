@@ -149,16 +149,10 @@ class RunControl:
 
 
 def _postpone_reply(pending_requests: list[Future[str]], response: Any) -> Future[Any]:
-    """Postpone the answer to a service call until its request has been carried out.
+    """Postpone the answer to a service call, and return the Future that its callback must return.
 
-    Args:
-        pending_requests: The pending requests of this service, to which a new Future is added. Set
-            the result of that Future to send the answer: "" after a success, else the reason of the
-            failure.
-        response: The response object of the call, which is filled from that result.
-
-    Returns:
-        The Future of the response, which the service's callback must return.
+    The answer is sent when a result is set in the Future that this adds to the pending requests: ""
+    after a success, else the reason of the failure.
     """
     done: Future[str] = Future()
     reply: Future[Any] = Future()

@@ -276,12 +276,7 @@ def load_simulation(path: str | Path) -> Simulation:
 
 
 def _parse_published_topic(topic: str, entry: Entry) -> SimulatedTopicConfig:
-    """Parse the YAML entry of a topic on which readings are published.
-
-    Args:
-        topic: The name of the topic.
-        entry: Its entry.
-    """
+    """Parse the YAML entry of a topic on which readings are published."""
     if not _TOPIC.fullmatch(topic):
         raise WiringError(entry.file, entry.key, topic, "a topic name such as joint_states")
     parts = entry.read_fields(("type", "fields"))
@@ -291,12 +286,7 @@ def _parse_published_topic(topic: str, entry: Entry) -> SimulatedTopicConfig:
 
 
 def _parse_constant_or_expression(path: str, entry: Entry) -> Any:
-    """Return the value that a YAML entry gives for a message field: a constant, or an Expression.
-
-    Args:
-        path: The path of the message field.
-        entry: The entry.
-    """
+    """Return the value that an entry gives for a message field: a constant or an Expression."""
     if not _FIELD.fullmatch(path):
         raise WiringError(entry.file, entry.key, path, "a field path such as header.frame_id")
     value = entry.value
@@ -325,14 +315,7 @@ def _parse_command_message(entry: Entry) -> SimulatedMessageConfig:
 
 
 def _parse_actuator(name: str, entry: Entry, shared_field: str | None) -> SimulatedActuatorConfig:
-    """Parse the YAML entry of an actuator.
-
-    Args:
-        name: The name of the actuator.
-        entry: Its entry.
-        shared_field: The message field that has the commands of all actuators; None if each
-            actuator has its own field.
-    """
+    """Parse the YAML entry of an actuator."""
     parts = entry.read_fields(("scale", "safe"), ("offset", "field"))
     scale = parts["scale"].read_number("a finite number other than 0")
     if scale == 0.0:

@@ -185,12 +185,7 @@ def simulate(
 
 
 def _make_bridge(node: Node, settings: SimulatorSettings) -> Bridge:
-    """Create the server of the robot (`Bridge`) that these settings describe.
-
-    Raises:
-        WiringError: A YAML file is not valid.
-        ValueError: A setting is missing.
-    """
+    """Create the server of the robot (`Bridge`) that these settings describe."""
     if settings.uses_scrambler and not settings.wiring:
         raise ValueError(
             "parameter wiring: is not set (allowed: a wiring YAML, to disturb its readings)"
@@ -306,18 +301,7 @@ def check_wiring_fits_simulation(
 def _check_same_command_fields(
     wired: MessageFields, simulated: MessageFields, key: str, wiring_file: str, simulation_file: str
 ) -> None:
-    """Check that wiring and simulation have the same actuators and fields in a command message.
-
-    Args:
-        wired: The message as the wiring describes it.
-        simulated: The message as the simulation YAML describes it.
-        key: The key of the message in the wiring, for errors.
-        wiring_file: The path of the wiring, for errors.
-        simulation_file: The path of the simulation YAML, for errors.
-
-    Raises:
-        WiringError: The actuators or their fields differ.
-    """
+    """Check that wiring and simulation have the same actuators and fields in a command message."""
     places, wanted = _list_actuator_fields(wired), _list_actuator_fields(simulated)
     if places != wanted:
         text = [", ".join(f"{name} in {field}" for name, field in one) for one in (places, wanted)]
@@ -352,12 +336,7 @@ def find_unpublished_sources(simulation: Simulation, wiring: Wiring) -> list[Sou
 def _map_published_topics_to_message_types(
     simulation: Simulation, camera_hz: float
 ) -> dict[str, str]:
-    """Return the message type of each topic that the simulation publishes, by the topic's name.
-
-    Args:
-        simulation: The content of the simulation YAML: environment, topics and commands.
-        camera_hz: Camera pictures per simulated second; 0 if the camera is not used.
-    """
+    """Return the message type of each topic that the simulation publishes, by the topic's name."""
     types = {one.topic: one.type for one in simulation.publish}
     if simulation.camera is not None and camera_hz > 0.0:
         types[simulation.camera.topic] = IMAGE

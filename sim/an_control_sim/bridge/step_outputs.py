@@ -10,10 +10,10 @@ from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image
 
 from an_control_sim.bridge.publishers import fill_image
-from an_control_sim.bridge.rehearsal import MessageTap
 from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import CameraConfig
 from an_control_sim.process import RELIABLE
+from an_control_sim.scrambler.scrambler import Scrambler
 
 
 class StepOutputs:
@@ -30,7 +30,7 @@ class StepOutputs:
     """
 
     def __init__(
-        self, node: Node, robot: SimulatedRobot, tap: MessageTap | None, camera_hz: float
+        self, node: Node, robot: SimulatedRobot, tap: Scrambler | None, camera_hz: float
     ) -> None:
         self._robot, self._tap = robot, tap
         self._clock = Clock()

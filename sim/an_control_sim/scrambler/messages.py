@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import array
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,54 +51,6 @@ class MessageDisturber(Protocol):
             The disturbed readings (m,) and the ids (m,) of their channels. Channels may be removed
             or added.
         """
-
-
-class ScrambledMessage(Protocol):
-    """The interface of a message with disturbed readings, which is filled again at every tick.
-
-    Attributes:
-        message: The ROS message object.
-        accepts_noise: Whether a channel of the message can carry noise instead of its signal.
-    """
-
-    message: Any
-    accepts_noise: bool
-
-    def check_settings(
-        self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()
-    ) -> None:
-        """Check that a disturbance can be applied to this kind of message.
-
-        Args:
-            settings: The disturbance: what is done on purpose to readings and robot.
-            schedule: Changes of the disturbance within an episode.
-
-        Raises:
-            ValueError: A setting cannot be applied.
-        """
-
-    def start_episode(self) -> None:
-        """Forget the readings of the previous episode."""
-
-    def fill_message(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
-        """Disturb the readings of a tick and write them into the message.
-
-        Args:
-            readings: The undisturbed readings.
-            disturber: The object that permutes, delays or removes readings, as its settings say.
-            stamp_ns: The stamp of the tick.
-        """
-
-
-def make_scrambled_message(wiring: Wiring) -> ScrambledMessage:
-    """Create the empty message in which the scrambler sends a wiring's readings.
-
-    It holds a list of numbers, or an image if the wiring has a camera.
-
-    Raises:
-        WiringError: The wiring has several cameras.
-    """
-    return ScrambledImage(wiring) if wiring.images else ScrambledReadings(wiring)
 
 
 class ScrambledReadings:
@@ -226,3 +178,18 @@ class ScrambledImage:
         gray, there = join_patches(patches, grid), join_patches(alpha, grid)
         pixels = np.stack([gray, gray, gray, there], axis=-1)
         self.message.data = array.array("B", pixels.tobytes())
+
+
+ScrambledMessage = ScrambledReadings | ScrambledImage
+"""A message with disturbed readings, which is filled again at every tick."""
+
+
+def make_scrambled_message(wiring: Wiring) -> ScrambledMessage:
+    """Create the empty message in which the scrambler sends a wiring's readings.
+
+    It holds a list of numbers, or an image if the wiring has a camera.
+
+    Raises:
+        WiringError: The wiring has several cameras.
+    """
+    return ScrambledImage(wiring) if wiring.images else ScrambledReadings(wiring)

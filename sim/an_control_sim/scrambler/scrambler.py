@@ -66,34 +66,6 @@ LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 """A quality of service with which late subscribers get the newest message too."""
 
 
-class OrderTopic:
-    """A publisher that reports on `~/order` which sensor signal each channel carries.
-
-    Args:
-        node: The node that owns the publisher.
-    """
-
-    def __init__(self, node: Node) -> None:
-        self._publisher = node.create_publisher(DiagnosticStatus, f"~/{PARAMETER}", LATCHED)
-        self._published_version: Hashable = None
-
-    def publish_if_changed(
-        self, version: Hashable, make_order: Callable[[], Mapping[str, str]]
-    ) -> None:
-        """Publish which signal each channel carries, if that has changed since the previous call.
-
-        Args:
-            version: Any value that differs from the previous one if and only if the order has
-                changed.
-            make_order: Returns the order: the signal that each channel carries, by channel id.
-        """
-        if version == self._published_version:
-            return
-        self._published_version = version
-        values = [KeyValue(key=channel, value=signal) for channel, signal in make_order().items()]
-        self._publisher.publish(DiagnosticStatus(name=PARAMETER, values=values))
-
-
 def declare_order_parameter(
     node: Node,
     list_channels: Callable[[], Sequence[str]],
@@ -224,7 +196,8 @@ class Scrambler:
         schedule: Sequence[Change] = (),
         accept: Callable[[DisturbanceSettings], object] | None = None,
     ) -> None:
-        self._table = ChannelTable(wiring)
+        self.table = ChannelTable(wiring)
+        """The channel table that stores the robot's messages."""
         self._output = make_scrambled_message(wiring)
         self._accept = accept
         for stage in iterate_scheduled_settings(settings, schedule):
@@ -234,7 +207,7 @@ class Scrambler:
         self._routing = SignalRouting((), seed)
         self._sources: dict[str, list[tuple[str, Any]]] = {}
         for source in wiring.sources:
-            stamp_of = make_stamp_reader(self._table.message_classes[source.name])
+            stamp_of = make_stamp_reader(self.table.message_classes[source.name])
             topic = node.resolve_topic_name(source.topic)
             self._sources.setdefault(topic, []).append((source.name, stamp_of))
         self._node = node
@@ -251,13 +224,9 @@ class Scrambler:
         declare_order_parameter(
             node, lambda: self._routing.ids, self._check_signals_can_be_moved, self.move_signals
         )
-        self._order_topic = OrderTopic(node)
+        self._order_publisher = node.create_publisher(DiagnosticStatus, f"~/{PARAMETER}", LATCHED)
+        self._published_version: Hashable = None
         node.create_service(Trigger, "~/shuffle", self._on_shuffle)
-
-    @property
-    def table(self) -> ChannelTable:
-        """The channel table that stores the robot's messages."""
-        return self._table
 
     @property
     def shuffle_count(self) -> int:
@@ -308,16 +277,15 @@ class Scrambler:
     def _publish_order_if_changed(self) -> None:
         """Publish which sensor signal each channel carries, if that has changed."""
         version = self._episode, self._disturber.shuffle_count, self._routing.version
-        self._order_topic.publish_if_changed(version, lambda: self.signal_by_channel)
+        if version != self._published_version:
+            self._published_version = version
+            values = [KeyValue(key=id_, value=one) for id_, one in self.signal_by_channel.items()]
+            self._order_publisher.publish(DiagnosticStatus(name=PARAMETER, values=values))
 
     def _check_signals_can_be_moved(self, changes: Mapping[str, str]) -> None:
         """Check that signals may be moved to other channels as a client asks.
 
-        Args:
-            changes: The new signal of each channel: a channel id, `noise`, or "" for none.
-
-        Raises:
-            ValueError: A channel or signal is not known or not allowed now.
+        Each channel of `changes` gets another channel's signal, `noise`, or none ("").
         """
         self._routing.check_changes(changes)
         if not self._output.accepts_noise and NOISE in changes.values():
@@ -364,7 +332,7 @@ class Scrambler:
             self._sources[topic] = self._sources.get(resolved, [])
         for source, stamp_of in self._sources[topic]:
             stamp_ns = stamp_of(message)
-            self._table.store_message(source, message, stamp_ns, stamp_ns or 0)
+            self.table.store_message(source, message, stamp_ns, stamp_ns or 0)
 
     def disturb_messages_of_step(self, stamp_ns: int, now_ns: int | None = None) -> None:
         """Disturb the readings of one tick (control step).
@@ -378,9 +346,9 @@ class Scrambler:
                 that case nothing is published if no message has arrived since the previous tick.
         """
         if now_ns is None:
-            readings = self._table.read(stamp_ns, stamp_ns)
+            readings = self.table.read(stamp_ns, stamp_ns)
         else:
-            readings = self._table.read(now_ns)
+            readings = self.table.read(now_ns)
             self._idle = not readings.new and readings.ids == self._present
         if not self._idle:
             readings = self._insert_nan_for_missing_channels(readings)
@@ -403,7 +371,7 @@ class Scrambler:
         Without the NaN, the policy node would keep the previous reading of the channel until that
         is too old.
         """
-        ids, present = self._table.ids, readings.ids
+        ids, present = self.table.ids, readings.ids
         changed, self._present = present is not self._present, present
         if len(present) == len(ids) or not self._scalar:
             return readings
@@ -415,11 +383,7 @@ class Scrambler:
         return readings._replace(values=values, ids=ids)
 
     def _check_settings(self, settings: DisturbanceSettings) -> None:
-        """Check that a disturbance can be applied to the robot's readings.
-
-        Raises:
-            ValueError: It cannot be applied.
-        """
+        """Check that a disturbance can be applied to the robot's readings."""
         self._output.check_settings(settings)
         if self._accept is not None:
             self._accept(settings)
@@ -428,9 +392,6 @@ class Scrambler:
         """Make the disturbance include channels that have appeared since the previous tick.
 
         If there are any, the permutations of the episode start again.
-
-        Args:
-            present_ids: The ids of all channels that are present.
         """
         new = [id_ for id_ in present_ids if id_ not in self._disturber.ids]
         if new:
@@ -450,13 +411,7 @@ class Scrambler:
 def _check_settings_need_no_simulator(settings: DisturbanceSettings, *, lockstep: bool) -> None:
     """Check that the scrambler alone can apply all settings, without help of the simulator.
 
-    Args:
-        settings: The disturbance: what is done on purpose to readings and robot.
-        lockstep: Whether the scrambler runs in lockstep with a simulator, where it cannot drop
-            messages either.
-
-    Raises:
-        ValueError: A setting needs the simulator.
+    In lockstep with a simulator it cannot drop messages either.
     """
     for one in settings.non_default_settings:
         if one.target != "readings" or (lockstep and one.name == "lose"):
@@ -534,10 +489,6 @@ class ScramblerNode(QuietNode):
 
         If a source repeats a message of a step that is already published, the result is published
         again.
-
-        Args:
-            source: The name of the source from which a message has arrived.
-            stamp_ns: The stamp of the message, which identifies the step; None if it has none.
         """
         ready_ns = self._lockstep.record_message_and_find_ready_stamp_ns(
             source, stamp_ns, time.monotonic_ns()
@@ -554,11 +505,7 @@ class ScramblerNode(QuietNode):
             self._send_readings_of_step(overdue_ns)
 
     def _send_readings_of_step(self, stamp_ns: int) -> None:
-        """Disturb and publish the readings of a step in lockstep.
-
-        Args:
-            stamp_ns: The stamp of the step.
-        """
+        """Disturb and publish the readings of a step in lockstep."""
         self._lockstep.mark_stamp_as_acted_on()
         self._scrambler.disturb_messages_of_step(stamp_ns)
         self._scrambler.publish_disturbed_messages()

@@ -77,14 +77,7 @@ def derive_scrambled_wiring(
 def _derive_channel_entries(
     wiring: Wiring, wildcard_matches: Mapping[str, Sequence[str]], max_ages_s: Mapping[str, float]
 ) -> Iterator[ChannelConfig]:
-    """Yield the entries of the channels in the wiring of a policy that reads the scrambler.
-
-    Args:
-        wiring: The robot's wiring: which topics feed which channels of the policy.
-        wildcard_matches: For the id of each entry with a `*`, the ids of the channels that it
-            matches.
-        max_ages_s: The maximum age of the readings of each entry, by the entry's id, in seconds.
-    """
+    """Yield the entries of the channels in the wiring of a policy that reads the scrambler."""
     if wiring.images:
         for one in wiring.channels:
             yield _derive_image_channel(one, max_ages_s[one.id])
@@ -115,12 +108,7 @@ def _derive_channel_entries(
 
 
 def _derive_image_channel(channel: ChannelConfig, max_age_s: float) -> ChannelConfig:
-    """Return the entry for a camera whose images come from the scrambler, already cropped and gray.
-
-    Args:
-        channel: The camera's entry in the robot's wiring.
-        max_age_s: The maximum age of the camera's images in seconds.
-    """
+    """Return the entry for a camera whose images come, cropped and gray, from the scrambler."""
     assert channel.image is not None
     image, (rows, columns) = channel.image, channel.image.rows_and_columns
     size = rows * image.patch, columns * image.patch
@@ -168,12 +156,8 @@ def _make_yaml_entry_of_message(message: MessageConfig) -> dict[str, Any]:
 def _convert_config_to_yaml(config: Any, omitted_field_name: str = "") -> dict[str, Any]:
     """Convert a configuration object to its YAML entry, leaving out fields that are None.
 
-    Of a channel that is an image, only source, image and maximum age are kept.
-
-    Args:
-        config: The object, a dataclass.
-        omitted_field_name: The name of a field that is left out too, because its value is the key
-            of the entry; "" for none.
+    The field `omitted_field_name`, whose value is the key of the entry, is left out too. Of a
+    channel that is an image, only source, image and maximum age are kept.
     """
     fields = {name: value for name, value in vars(config).items() if name != omitted_field_name}
     if fields.get("image") is not None:
