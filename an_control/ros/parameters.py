@@ -36,7 +36,7 @@ def declare_parameters(node: Node) -> None:
     Raises:
         ValueError: A parameter was set to another type or out of its range. The text names it.
     """
-    overrides = getattr(node, "_parameter_overrides", {})
+    overrides = node._parameter_overrides
     overrides.update({name: restore_choice_off([change])[0] for name, change in overrides.items()})
     for one in PARAMETERS.values():
         descriptor = ParameterDescriptor(description=one.description)
