@@ -210,6 +210,7 @@ class RecordedDeclarations:
 
     def __init__(self) -> None:
         self.declared: dict[str, tuple[Any, ParameterDescriptor]] = {}
+        self._parameter_overrides: dict[str, Any] = {}  # what rclpy's nodes keep under this name
 
     def declare_parameter(self, name: str, value: Any, descriptor: ParameterDescriptor) -> Any:
         """Record a parameter and return an object with its `name` and its default as `value`."""
