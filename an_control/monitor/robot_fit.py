@@ -57,6 +57,7 @@ class RobotFit:
         self._seen = self._bad = False
         self._changes, self._repeats = np.zeros((2, self._count))
         self._before = np.zeros(self._count, bool)
+        self._previous = np.full(self._count, np.nan, np.float32)
         self._left = self._settings.ticks
         self._lately: deque[float] = deque(maxlen=self._settings.ticks)
         """The value of `excess` in the last ticks. The lowest of these values stands for the time
@@ -123,7 +124,8 @@ class RobotFit:
     def update_slow_sensors(self, unchanged: np.ndarray, readings: np.ndarray) -> None:
         """Count the repeated readings of input slots; update `slow` from time to time.
 
-        `slow` lists the slots whose sensors are slower than the ticks.
+        `slow` lists the slots whose sensors are slower than the ticks. While a robot stands still,
+        its readings change only now and then, by rounding; such changes do not count.
 
         Args:
             unchanged: (N,) True for slots that read the same as at the last tick.
@@ -131,10 +133,10 @@ class RobotFit:
         """
         if self.limits is None:
             return
-        changed = ~unchanged
+        changed = ~(np.abs(readings - self._previous) <= self._settings.rounding)
         self._changes += changed
         self._repeats += changed & self._before
-        self._before = unchanged
+        self._before, self._previous = unchanged, readings
         self._left -= 1
         if self._left:
             return

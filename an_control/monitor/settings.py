@@ -313,6 +313,9 @@ class FitSettings:
     repeated_share: float = 0.8
     """Share of a slot's changes that follow a repeated reading, from which on its sensor counts as
     slower than the ticks."""
+    rounding: float = 1e-5
+    """Largest change of a scaled reading that is taken for rounding, so that it says nothing about
+    the rate of its sensor."""
     min_changes: int = 8
     """Least number of changes from which the share for `repeated_share` is computed."""
     fade: float = 0.5

@@ -73,6 +73,19 @@ def test_a_robot_whose_sensors_are_slower_than_the_policy_gets_no_signal_moved(s
     assert f"the sensors of {CHANNELS[slow][0]}" in policy.monitor_report.misfit
 
 
+@pytest.mark.parametrize(("change", "slow"), [(1.2e-7, []), (1e-3, [0])])
+def test_a_reading_of_a_robot_at_rest_that_changes_by_rounding_is_not_of_a_slow_sensor(
+    change, slow
+):
+    fit = RobotFit(FitLimits(10.0, 24.0, 0), 2, np.zeros(0, np.float32), MONITOR.fit)
+    before = np.zeros(2, np.float32)
+    for tick in range(1000):
+        readings = np.array([0.3 + change * (tick // 3 % 2), np.sin(tick)], np.float32)
+        fit.update_slow_sensors(readings == before, readings)
+        before = readings
+    assert fit.slow.tolist() == slow
+
+
 def test_a_signal_that_moves_on_a_robot_that_was_seen_to_fit_is_found_at_that_tick():
     at = MONITOR.fit.seen_ticks + 50
     policy, moved, _ = played(lambda tick: waves(tick)[list(TURNED if tick >= at else STRAIGHT)])
