@@ -309,7 +309,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         parameters.declare_parameters(self)
         self._estop = EStop()
         self._settings = Settings()
-        self.add_pre_set_parameters_callback(parameters.restore_choice_off)
+        self.add_pre_set_parameters_callback(parameters.convert_yaml_values)
         self.add_on_set_parameters_callback(self._check_parameters)
         self.add_post_set_parameters_callback(self._apply_parameters)
         self.create_service(Trigger, "~/reset_state", self._on_reset_state)

@@ -21,6 +21,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.validate_full_topic_name import validate_full_topic_name
 
+from an_control.ros import parameter_table
 from an_control.ros.outputs import list_shadow_topics
 from an_control.ros.parameter_table import ALL_PARAMETERS, PARAMETERS, Settings
 from an_control.wiring import Wiring, WiringError
@@ -31,13 +32,13 @@ from an_control.wiring.config import check_no_topic_loops
 def declare_parameters(node: Node) -> None:
     """Declare the parameters of `Settings` with their descriptions, choices and ranges.
 
-    The values that were set at the node's start count as `restore_choice_off` changes them.
+    The values that were set at the node's start count as `convert_yaml_values` returns them.
 
     Raises:
         ValueError: A parameter was set to another type or out of its range. The text names it.
     """
     overrides = node._parameter_overrides
-    overrides.update({name: restore_choice_off([change])[0] for name, change in overrides.items()})
+    overrides.update({one.name: one for one in convert_yaml_values([*overrides.values()])})
     for one in PARAMETERS.values():
         descriptor = ParameterDescriptor(description=one.description)
         if isinstance(one.default, tuple):
@@ -56,17 +57,27 @@ def declare_parameters(node: Node) -> None:
         _declare_parameter(node, one.name, default, descriptor)
 
 
-def restore_choice_off(changes: Sequence[Parameter]) -> list[Parameter]:
-    """Return changes of parameters in which `false` is "off" again where that is a choice.
+def convert_yaml_values(changes: Sequence[Parameter]) -> list[Parameter]:
+    """Return changes of parameters with the values that their authors meant.
 
-    The `off` that a user types is a boolean in YAML, as which ROS reads parameters.
+    ROS reads the values as YAML, in which `off` is a boolean and `1` an integer. So false is "off"
+    where that is a choice, and an integer is a float where the parameter is one.
     """
     return [
-        Parameter(one.name, value="off")
-        if one.value is False and one.name in PARAMETERS and "off" in PARAMETERS[one.name].choices
+        Parameter(one.name, value=_convert_yaml_value(PARAMETERS[one.name], one.value))
+        if one.name in PARAMETERS and one.type_ in (Parameter.Type.BOOL, Parameter.Type.INTEGER)
         else one
         for one in changes
     ]
+
+
+def _convert_yaml_value(about: parameter_table.Parameter, value: bool | int) -> Any:
+    """Return a parameter's value as its type, where the type in YAML was another one."""
+    if value is False and "off" in about.choices:
+        return "off"
+    if type(value) is int and isinstance(about.default, float):
+        return float(value)
+    return value
 
 
 def read_settings(node: Node) -> Settings:

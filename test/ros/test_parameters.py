@@ -210,7 +210,7 @@ def test_the_executor_can_be_chosen_only_at_the_start(stand):
         ("engine", "torch", "auto, numpy, numba"),
         ("executor", "multi", "single_threaded, events"),
         ("lockstep_wait_s", 1000.0, "range"),
-        ("lockstep_wait_s", 1, "type"),
+        ("lockstep_wait_s", "1", "type"),
         ("thread_priority", 99, "range"),
         ("autostart", "yes", "type"),
     ],
@@ -230,6 +230,15 @@ def test_an_off_that_ros_reads_as_a_boolean_turns_the_monitor_off(stand):
     assert node.get_parameter("monitor").value == "off"
     assert set_parameters(stand, mode=False)
     assert node.get_parameter("mode").value == "lockstep"
+
+
+def test_an_integer_is_a_value_of_a_parameter_that_is_a_float(stand):
+    node = stand.start(activate=False, watchdog_s=1)
+    assert node.get_parameter("watchdog_s").value == 1.0
+    assert not set_parameters(stand, lockstep_wait_s=2)
+    assert node.get_parameter("lockstep_wait_s").value == 2.0
+    assert set_parameters(stand, lockstep_wait_s=61)
+    assert set_parameters(stand, wiring=1)
 
 
 def test_a_launch_may_name_topics_and_they_come_back_after_a_cleanup(stand):
