@@ -192,7 +192,10 @@ class Dagger:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Return the settings that identify the run, for its `config.json`."""
+        """Return the run's settings, which are written to `config.json` in its folder.
+
+        A later call continues the run in this folder only if its settings are the same.
+        """
         return {
             "task": self._task.to_header(),
             "seed": self.seed,

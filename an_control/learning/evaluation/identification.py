@@ -38,16 +38,17 @@ that neuron's input slot to none of the channels.
 
 @dataclass(frozen=True)
 class IdentifiedShares:
-    """Shares of the episodes in which a policy identified a channel, by steps since a shuffle.
+    """How often a policy identified each of N channels, by the number of steps since a shuffle.
 
-    The N channels are shuffled at the reset of each episode, and again every K steps. A share
-    (0..1) is NaN where no step was counted.
+    The channels are shuffled at the reset of each episode, and again every K steps. Entry [k, n] of
+    an array (K, N) is the share (0..1) of the shuffles for which the policy had identified channel
+    n after k steps, or NaN if no episode has such a step.
 
     Attributes:
-        first: Shares (K, N) for 0 to K - 1 steps since the reset, and for each channel.
-        later: Shares (K, N) for 0 to K - 1 steps since a later shuffle, and for each channel.
-        confusion: Number (N, N + 1) of the steps at which the policy took the channel of a row for
-            the channel of a column; the last column stands for no channel.
+        first: Shares (K, N) after the shuffles at the reset.
+        later: Shares (K, N) after the later shuffles.
+        confusion: Counts (N, N + 1); entry [n, m] is the number of steps at which the policy took
+            channel n for channel m. The last column stands for "no channel".
     """
 
     first: np.ndarray
@@ -102,7 +103,7 @@ def measure_identified_channel_shares(
     """Play episodes and measure at every step which channels a policy identifies.
 
     The field `confusion` of the result counts only the second half of the steps between two
-    shuffles, because at first no channel can be known.
+    shuffles, because a policy needs some steps after a shuffle to identify its channels.
 
     Args:
         policy: A policy with softmax attention and without a monitor.

@@ -145,12 +145,11 @@ def record_episode(
 
     Args:
         env: The environment.
-        teacher: Labels every step, drives while the policy is off the road or stuck, and ends the
-            episode after it has had to drive for too long.
-        policy: Drives the rest of the episode; None to let the teacher drive all of it.
+        teacher: Gives the label of every step. It also drives while the policy is off the road or
+            stuck, and ends the episode if this takes too long.
+        policy: The student, which drives at all other times; None to let the teacher drive alone.
         settings: The recipe, the settings of the run.
-        noise_strength: Factor of the random walk that is added to the first number of every
-            action.
+        noise_strength: Strength of the noise on the first number of the actions, a random walk.
         rng: Source of all random numbers of the episode.
         max_steps: Maximum number of steps.
     """
