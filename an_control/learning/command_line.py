@@ -55,7 +55,7 @@ def name_setting(
 
 
 def list_option_names(options: type[Any]) -> list[str]:
-    """Return the names of the options of a dataclass, with those of the dataclasses in it."""
+    """Return the names of all options of a dataclass, also those in nested dataclasses."""
     hints = get_type_hints(options)
     return [
         name

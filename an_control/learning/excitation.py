@@ -82,8 +82,9 @@ def record_excitation(
 ) -> Excitation:
     """Play small motions of a simulated robot several times; return the actions and readings.
 
-    With the option `bag` nothing is played. The actions are then the first actions of recorded
-    episodes, averaged over the episodes, and the readings are the first ones of each episode.
+    With the same motions on the real robot, a policy that needs its channels in order finds out which
+    input carries which channel. With the option `bag`, the beginnings of recorded episodes take the
+    place of the motions, with the mean of their actions.
 
     Args:
         options: The task and the settings of the motions, or the recordings.

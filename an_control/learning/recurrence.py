@@ -150,10 +150,10 @@ class RecurrenceModule(nn.Module):
 
 
 class RecurrentTransformer(nn.Module):
-    """Transformer in which each step attends to a window of W = `sizes.window` ticks.
+    """Transformer in which each tick attends to itself and the W - 1 ticks before it.
 
-    Steps of a sequence thus also attend to the W - 1 ticks before the sequence. The methods get
-    tensors (steps, episodes, ...), but the layers inside work on tensors (episodes, steps, ...).
+    W is `sizes.window`. The ticks before a sequence are passed to the next call as its state. The
+    methods get tensors (ticks, episodes, ...), the layers inside tensors (episodes, ticks, ...).
 
     Args:
         inputs: Number of inputs at each step.
@@ -210,7 +210,7 @@ class RecurrentTransformer(nn.Module):
 
 
 class RecurrentLayer(nn.Module):
-    """Transformer layer: attention over a window of ticks, then a position-wise network.
+    """Transformer layer: attention over a window of ticks, then a network for each tick alone.
 
     Args:
         sizes: Kind and sizes of the layer.

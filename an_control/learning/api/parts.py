@@ -130,10 +130,10 @@ class PolicyParts:
         return sizes
 
     def apply_pooling_to_sizes(self, sizes: AttentionSizes) -> AttentionSizes:
-        """Return the sizes of a policy, changed if the option `pma` or `learned_queries` is set.
+        """Apply the options `pma` and `learned_queries` to the sizes of a policy and return them.
 
         With `pma`, an attention layer pools the outputs of all channels. With `learned_queries`,
-        learned queries replace the fixed ones of the paper.
+        learned queries replace the fixed ones of the paper. Without either, nothing changes.
 
         Args:
             sizes: The sizes before the options are applied.

@@ -36,9 +36,9 @@ class StudentSizes:
     """Sizes and optional parts of a student's network.
 
     The sensory neurons are small networks, one for each channel, with common weights. If the field
-    `paper` is set, the student is built as in Tang & Ha 2021, with fixed queries, tanh attention
-    and one linear layer. Of the other fields it then uses only `neuron`, `stack`, `normalise` and
-    those of the optional parts (encoder, learned queries, pooling and recurrence).
+    `paper` is set, the student is built as in Tang & Ha 2021: fixed queries, tanh attention, and a
+    head of one linear layer. Of the other fields, it then ignores those that this policy lacks,
+    such as `memory` and `head`.
     """
 
     neuron: Positive = 32

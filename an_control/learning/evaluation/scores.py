@@ -122,10 +122,9 @@ class ScoreRow:
     def compute_score_error(self, random_row: ScoreRow, teacher_row: ScoreRow) -> float:
         """Return the standard error of the score that `compute_score` returns.
 
-        All rows play the same episodes, so that their errors partly cancel. An episode with the
-        returns x in this row, r in the random row and t in the teacher's row contributes
-        (x - r) - score * (t - r), divided by the difference of the mean returns of teacher and
-        random policy.
+        All rows play the same episodes, so that their errors partly cancel. The result is the
+        standard error of the mean of (x - r) - score * (t - r), divided by the mean of t - r. Here
+        x, r and t are the returns of an episode in this row, the random row and the teacher's row.
 
         Args:
             random_row: Row of the random policy.

@@ -161,7 +161,8 @@ def write_learning_curve(
 ) -> None:
     """Draw the run's learning curve, returns over steps, into `curve.png` in its folder.
 
-    Nothing is written if the run's metrics contain no returns, or if matplotlib is not installed.
+    Nothing is written if the run has none of the metrics "best", "mean", "validation" and "return",
+    or if matplotlib is not installed.
 
     Args:
         folder: The run's folder.

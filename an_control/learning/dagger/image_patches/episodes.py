@@ -214,8 +214,8 @@ def draw_seen_frame_and_action_step_indices(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw which frames of a disturbed episode the student sees, and at which steps it acts.
 
-    Frames may be delayed, lost or repeated, in the same way as in an evaluation. Missing patches
-    are left to the caller.
+    Frames may be delayed, lost or repeated, in the same way as in an evaluation. Which patches are
+    missing is not drawn here.
 
     Args:
         steps: Number T of steps of the episode.
