@@ -82,9 +82,9 @@ def record_excitation(
 ) -> Excitation:
     """Play small motions of a simulated robot several times; return the actions and readings.
 
-    With the same motions on the real robot, a policy that needs its channels in order finds out which
-    input carries which channel. With the option `bag`, the beginnings of recorded episodes take the
-    place of the motions, with the mean of their actions.
+    From the result, a policy that needs its channels in order later finds this order on the robot:
+    it plays the same motions and compares the readings. With the option `bag`, nothing is played.
+    The beginnings of recorded episodes then give the readings, and the mean of their actions.
 
     Args:
         options: The task and the settings of the motions, or the recordings.

@@ -49,11 +49,11 @@ class EvaluateOptions:
         seed: Seed of the start states and disturbances; training never uses these seeds.
         monitor: Setting of the monitor, which detects unannounced rewiring: off, reset or match.
             None takes the setting in the model file.
-        recovery: A robot whose readings change by less than this in a tick, on average, counts as
-            standing still and gets random actions until it moves. 0 means never, None takes the
+        recovery: Threshold for the mean change of the readings in a tick. Below it, a robot counts
+            as standing still and gets random actions until it moves. 0 means never, None takes the
             value in the model file.
         normalise: Whether to divide the attention's sums over channels by the number of channels
-            that are present, so that missing channels do not make the sums smaller.
+            that are present. Missing channels then do not make the sums smaller.
         success: An episode with a return above this is a success; None takes the task's threshold.
         state: A file that keeps each finished row until the table is complete. If a call is
             interrupted, repeating it plays only the rows that are not in this file.

@@ -60,8 +60,8 @@ class StudentParts(nn.Module):
         """Apply the encoder to the sensory neurons' outputs, if there is an encoder.
 
         Args:
-            outputs: Outputs (T, B, N, d) of the sensory neurons, one small network for each of N
-                input slots, at T steps of B episodes.
+            outputs: Outputs (T, B, N, d) of the sensory neurons of N input slots, at T steps of B
+                episodes.
             present: 1 where a slot has a reading, else 0 (T, B, N).
 
         Returns:
@@ -80,8 +80,8 @@ class StudentParts(nn.Module):
             state: State of the recurrent layer before the first step.
 
         Returns:
-            The inputs (T, B, M') of the head, which are the messages if there is no recurrent
-            layer, and the layer's state after the last step.
+            The inputs of the head: the layer's outputs (T, B, U) of U units, or the messages if
+            there is no layer. Then the layer's state after the last step.
         """
         if self.recurrence is None:
             return message, state
@@ -322,8 +322,8 @@ class StudentState(NamedTuple):
         first: First state tensor (B, N, ...) of the sensory neurons, such as an LSTM's outputs.
         second: Second state tensor (B, N, ...) of the sensory neurons, such as an LSTM's cells.
         memory: GRU units (B, H) of the memory.
-        message: The message of the last step to the memory: a reading for each channel, then the
-            weight of the measured reading in it (B, 2 n). Not used without a memory.
+        message: Input of the memory from the last step: a reading for each channel, then for each
+            channel the weight (0..1) of the measured reading in it (B, 2 n).
         evidence: How well each slot's readings have matched the predicted readings of each channel
             so far (B, N, n).
         recurrence: State tensors (B, ...) of the recurrent layer; () without one.
@@ -623,8 +623,9 @@ class Student(nn.Module):
             state: State before the first step.
 
         Returns:
-            Logarithms of the attention weights (T, B, N, n + 1) of N input slots for n channels and
-            for "no channel", the attention message (T, B, M), and the state after the last step.
+            Three values: the logarithms of the attention weights (T, B, N, n + 1) of N input slots
+            for n channels and for "no channel"; the attention message (T, B, M); and the state
+            after the last step.
         """
         encoded, state = self.run_neurons(batch, state)
         attention = (self.key(encoded) @ self.queries.T).log_softmax(-1)
@@ -742,9 +743,9 @@ class Student(nn.Module):
             state: State before the first step.
 
         Returns:
-            Five tensors: the actions (T, B, A); the actions (T, B, A) if the head gets the true
-            readings instead; the predicted readings (T, B, n); and the GRU units (B, H) and the
-            averaged message (B, 2 n) after the last step.
+            Five tensors: the actions (T, B, A); the actions (T, B, A) on the true readings instead
+            of the averages; the predicted readings (T, B, n); the GRU units (B, H) after the last
+            step; and the averaged message (B, 2 n) of the last step.
         """
         memory, last_message = state.memory, state.message
         memories, seen, means = [], [], []

@@ -211,8 +211,8 @@ class ProtocolPlayer:
         env: The environment.
         seed: Seed of the start states and of the disturbances.
         with_step_rewards: Whether the reward of every step is needed.
-        recovery: A robot whose readings change by less than this in a tick, on average, counts as
-            standing still and gets random actions until it moves. 0 means never.
+        recovery: Threshold for the mean change of the readings in a tick. Below it, a robot counts
+            as standing still and gets random actions until it moves. 0 means never.
     """
 
     def __init__(

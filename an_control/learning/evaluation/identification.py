@@ -40,13 +40,12 @@ that neuron's input slot to none of the channels.
 class IdentifiedShares:
     """How often a policy identified each of N channels, by the number of steps since a shuffle.
 
-    The channels are shuffled at the reset of each episode, and again every K steps. Entry [k, n] of
-    an array (K, N) is the share (0..1) of the shuffles for which the policy had identified channel
-    n after k steps, or NaN if no episode has such a step.
+    The channels are shuffled at the reset of each episode, and again every K steps.
 
     Attributes:
-        first: Shares (K, N) after the shuffles at the reset.
-        later: Shares (K, N) after the later shuffles.
+        first: Shares (K, N) after a shuffle at the reset. Entry [k, n] is the share (0..1) of the
+            episodes in which channel n was identified after k steps; NaN if none is so long.
+        later: The same shares (K, N) after the later shuffles.
         confusion: Counts (N, N + 1); entry [n, m] is the number of steps at which the policy took
             channel n for channel m. The last column stands for "no channel".
     """
@@ -102,8 +101,8 @@ def measure_identified_channel_shares(
 ) -> IdentifiedShares:
     """Play episodes and measure at every step which channels a policy identifies.
 
-    The field `confusion` of the result counts only the second half of the steps between two
-    shuffles, because a policy needs some steps after a shuffle to identify its channels.
+    The result's field `confusion` counts only the second half of the steps after each shuffle. A
+    policy needs the first steps to identify its channels.
 
     Args:
         policy: A policy with softmax attention and without a monitor.

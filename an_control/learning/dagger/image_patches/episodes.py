@@ -140,8 +140,8 @@ def record_episode(
 ) -> PatchEpisode:
     """Record one episode, with the teacher's action as the label of each step.
 
-    The policy's view is disturbed as `settings` say, and in a share `settings.backgrounds` of the
-    episodes it shows a random picture in place of the grass. The recorded frames are undisturbed.
+    The policy's view is disturbed, as `settings` say. In some episodes it shows a random picture in
+    place of CarRacing's grass. The recorded frames are undisturbed.
 
     Args:
         env: The environment.

@@ -45,11 +45,10 @@ class LstmHeadState(NamedTuple):
 class VisionStudent(nn.Module):
     """Torch module of a student that acts on image patches.
 
-    Its inputs are N patches (..., N, f, p, p) uint8 of f stacked frames with p * p pixels, the
-    previous actions (..., A) and, optionally, a mask of the patches that are present (..., N). The
-    attention has M queries. For each of them it sums up the patches to m numbers; together they are
-    the attention message (..., M, m). Initial weights are drawn uniformly from -1 / sqrt(fan-in) to
-    1 / sqrt(fan-in).
+    It gets N patches (..., N, f, p, p) uint8, which are cut from f stacked frames and have p * p
+    pixels, and the previous actions (..., A). For each of M queries, the attention sums up the
+    patches to m numbers. These sums are the attention message (..., M, m), on which the head acts.
+    Initial weights are drawn uniformly from -1 / sqrt(fan-in) to 1 / sqrt(fan-in).
 
     Args:
         sizes: Sizes of the policy.
@@ -161,8 +160,8 @@ class VisionStudent(nn.Module):
         """Compute the attention message: for each of M queries, a weighted sum over all patches.
 
         Args:
-            patches: N patches (..., N, f, p, p) uint8 of f frames with p * p pixels, or the entries
-                of `CompressedViews`, each of which stands for several patches.
+            patches: N patches (..., N, f, p, p) uint8 of f frames with p * p pixels. Alternatively
+                the entries of `CompressedViews`, which may stand for several patches each.
             previous_actions: Previous actions (..., A).
             present: Mask (..., N), False for missing patches; None if all are present. If all are
                 missing, the sum over patches is zero.
