@@ -94,7 +94,7 @@ class LearnOptions:
     def config(self) -> dict[str, Any]:
         """Return the run's settings, which are written to `config.json` in its folder.
 
-        A later call continues the run in this folder only if its settings are the same.
+        A later call continues the run only if its settings, except time limits, are the same.
         """
         names = ("minutes", "teacher_minutes", "recipe", "smoke")
         settings = {name: getattr(self, name) for name in names}

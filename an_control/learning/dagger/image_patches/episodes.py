@@ -145,8 +145,8 @@ def record_episode(
 
     Args:
         env: The environment.
-        teacher: Gives the label of every step. It also drives while the policy is off the road or
-            stuck, and ends the episode if this takes too long.
+        teacher: Gives the label of every step. It also drives at the start of some episodes, and
+            while the policy is off the road or stuck. If this takes too long, the episode ends.
         policy: The student, which drives at all other times; None to let the teacher drive alone.
         settings: The recipe, the settings of the run.
         noise_strength: Strength of the noise on the first number of the actions, a random walk.
