@@ -422,9 +422,9 @@ class Student(nn.Module):
     def copy_teacher_into_head(self, layers: Layers) -> None:
         """Copy the teacher's network into the student's head.
 
-        The head then acts like the teacher as soon as the channels are identified. Its further
-        inputs, such as the attention masses, get the weight 0. If the head's input is not one value
-        for each channel (with `pma` or a recurrence), the head stays as it is.
+        The head then acts like the teacher as soon as the channels are identified. Inputs of the
+        head that the teacher lacks get the weight 0. If the head's input is not one value for each
+        channel (with `pma` or a recurrence), the head stays as it is.
 
         Args:
             layers: (weights, biases) of the teacher's layers, the first one first.
@@ -554,9 +554,8 @@ class Student(nn.Module):
             batch: Inputs and labels of the steps.
             state: State before the first step.
             perfect_attention_mask: Mask (T, B) for a student with a memory. Where it is 1, the
-                memory gets the message that the attention would compute if it identified every
-                channel correctly. Where it is 0, it gets the message that the attention does
-                compute. None stands for 0 everywhere.
+                memory gets the message of a perfect attention, which identifies every channel.
+                Elsewhere, and if the mask is None, it gets the message of the student's attention.
         """
         if not self.sizes.memory:
             return self._run_without_memory(batch, state)

@@ -133,7 +133,8 @@ def plot_attention(trace: AttentionTrace, permutation_steps: Sequence[int]) -> F
 def plot_keys(trace: AttentionTrace, permutation_steps: Sequence[int]) -> Figure:
     """Plot each signal's key on the two principal axes of the episode's keys.
 
-    A short line behind each point shows where the key was at the previous steps.
+    A key is the vector by which the attention identifies a signal. A short line behind each point
+    shows where the key was at the previous steps.
 
     Args:
         trace: Recorded keys of one episode.
@@ -210,7 +211,8 @@ def project_on_principal_axes(keys: np.ndarray) -> np.ndarray:
     """Project keys on the two principal axes of all keys.
 
     Args:
-        keys: Keys (T, N, k) of N signals at T steps.
+        keys: Keys (T, N, k) of N signals at T steps: the vectors by which the attention identifies
+            signals.
 
     Returns:
         Coordinates (T, N, 2).

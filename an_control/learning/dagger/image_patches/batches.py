@@ -99,10 +99,9 @@ class PatchRow:
 class PatchBatches:
     """Endless source of training batches from recorded episodes.
 
-    Half of the rows of each batch replay the newest episodes, the other half any episode. For a
-    student with a memory, a row replays an episode to its end, over several batches, before it
-    starts another. The first episode of a row starts at a random step, so that the rows differ. For
-    a student without a memory, each row starts at a random step of a random episode in every batch.
+    Half of the rows of each batch come from the newest episodes, the other half from all episodes.
+    For a student with a memory, a row continues its episode in the next batch until the episode
+    ends. Otherwise, each row of every batch starts at a random step of a random episode.
 
     Args:
         episodes: Episodes to draw from, the newest last.

@@ -216,8 +216,8 @@ class VisionStudent(nn.Module):
             present: Mask (B, T, N), False for missing patches; None if all are present.
 
         Returns:
-            Actions (B, T, A). With the convolving head they are scores: the action is the one with
-            the largest score, or, if actions are continuous, the tanh of the scores.
+            Actions (B, T, A), but scores in place of actions if the head is the convolving one. If
+            actions are discrete, the action has the largest score; else it is the scores' tanh.
         """
         message = self.compute_attention_message(patches, previous_actions, present)
         if isinstance(self.sizes, ConvolutionSizes):
@@ -240,8 +240,8 @@ class VisionStudent(nn.Module):
             memory_state: State (B, H) of the head's memory (a GRU) before these ticks.
 
         Returns:
-            Scores (B, T, A), and the state (B, H) of the memory after the ticks. The action is the
-            one with the largest score, or, if actions are continuous, the tanh of the scores.
+            Scores (B, T, A), and the state (B, H) of the memory after the ticks. If actions are
+            discrete, the action has the largest score; else it is the scores' tanh.
         """
         assert isinstance(self.sizes, ConvolutionSizes)
         grid = self.sizes.grid
