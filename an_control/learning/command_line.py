@@ -25,17 +25,18 @@ def format_flag(name: str) -> str:
 def name_setting(
     key: str, options: type[Any], other_names: Mapping[str, str], has_recipe: bool = False
 ) -> str:
-    """Return the name by which a user knows a setting of a run's `config.json`.
+    """Return the name by which the user of a command knows a setting, for an error message.
 
     Args:
-        key: The keys of the nested settings, such as "settings.population".
+        key: The setting's keys in the nested dicts of `config.json`, as "settings.population".
         options: The options dataclass of the command.
-        other_names: Names of those settings that are not called as their option is.
-        has_recipe: Whether the settings are keys of a recipe, which then are named too.
+        other_names: Flags of the settings whose names differ from their flags, such as
+            {"population": "--popsize"}.
+        has_recipe: Whether the user can also change the setting in a recipe, a file of settings.
 
     Returns:
-        The option, such as "--popsize"; with a recipe its key and the option that changes it, such
-        as "student.neuron (--neuron)". Without an option, the key.
+        The flag, such as "--popsize"; with a recipe the key in it and the flag, such as
+        "student.neuron (--neuron)". A setting without a flag keeps its key as name.
     """
     name = key.removeprefix("settings.")
     if name == key and "." in key:  # of the task, or of a model
@@ -54,7 +55,7 @@ def name_setting(
 
 
 def list_option_names(options: type[Any]) -> list[str]:
-    """Return the names of the options of a dataclass, with those of the dataclasses in it."""
+    """Return the names of all options of a dataclass, also those in nested dataclasses."""
     hints = get_type_hints(options)
     return [
         name

@@ -82,8 +82,9 @@ def record_excitation(
 ) -> Excitation:
     """Play small motions of a simulated robot several times; return the actions and readings.
 
-    With the option `bag` nothing is played. The actions are then the first actions of recorded
-    episodes, averaged over the episodes, and the readings are the first ones of each episode.
+    From the result, a policy that needs its channels in order later finds this order on the robot:
+    it plays the same motions and compares the readings. With the option `bag`, nothing is played.
+    The beginnings of recorded episodes then give the readings, and the mean of their actions.
 
     Args:
         options: The task and the settings of the motions, or the recordings.

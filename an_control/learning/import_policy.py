@@ -245,11 +245,13 @@ Layer = tuple[np.ndarray, np.ndarray]
 class ActorLayers(NamedTuple):
     """The layers of the actor, the network of a policy that computes the actions.
 
+    A layer is a pair of weights (outputs, inputs) and biases (outputs,).
+
     Attributes:
         hidden: The hidden layers, each followed by the activation function.
         last: The output layer.
         squashed: Whether the output layer is followed by a tanh.
-        clipped: Whether the tanh gets the outputs of that layer limited (SAC with `use_sde`).
+        clipped: Whether outputs are clipped to a range before the tanh, as in SAC with `use_sde`.
     """
 
     hidden: list[Layer]

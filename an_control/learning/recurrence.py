@@ -150,10 +150,10 @@ class RecurrenceModule(nn.Module):
 
 
 class RecurrentTransformer(nn.Module):
-    """Transformer in which each step attends to a window of W = `sizes.window` ticks.
+    """Transformer in which each tick attends to itself and the W - 1 ticks before it.
 
-    Steps of a sequence thus also attend to the W - 1 ticks before the sequence. The methods get
-    tensors (steps, episodes, ...), but the layers inside work on tensors (episodes, steps, ...).
+    W is `sizes.window`. The ticks before a sequence are passed to the next call as its state. The
+    methods get tensors (ticks, episodes, ...), the layers inside tensors (episodes, ticks, ...).
 
     Args:
         inputs: Number of inputs at each step.
@@ -210,7 +210,7 @@ class RecurrentTransformer(nn.Module):
 
 
 class RecurrentLayer(nn.Module):
-    """Transformer layer: attention over a window of ticks, then a position-wise network.
+    """Transformer layer: attention over a window of ticks, then a network for each tick alone.
 
     Args:
         sizes: Kind and sizes of the layer.
@@ -297,10 +297,9 @@ class RecurrentLayer(nn.Module):
 
 
 class RecurrenceGate(nn.Module):
-    """GRU gate g(x, y) of GTrXL, which replaces the residual sum x + y.
+    """GRU gate g(x, y) of GTrXL (Parisotto et al. 2019), which replaces the residual sum x + y.
 
-    Each weight matrix (3 U, U) has U rows for the reset gate, U rows for the update gate, and U
-    rows for the new value.
+    A weight matrix (3 U, U) has U rows each for the reset gate, the update gate and the new value.
 
     Args:
         units: Number of units U.
@@ -398,8 +397,8 @@ class SetEncoder(nn.Module):
     """Set Transformer encoder (SAB or ISAB): self-attention between the outputs of N channels.
 
     Args:
-        kind: "sab", in which each channel attends to every channel, or "isab", in which the
-            channels attend to a few learned vectors (inducing points), and these to the channels.
+        kind: With "sab", each channel attends to every channel. With "isab", the channels attend to
+            a few learned vectors (inducing points), which attend to the channels.
         width: Length d of the output vector of each channel's network.
         heads: Number of attention heads.
         inducing: Number of inducing points (isab).

@@ -40,9 +40,10 @@ _parsed = lru_cache(DisturbanceSettings.parse)
 
 
 class TrainingDisturbance(str):
-    """Text that describes a disturbance of readings.
+    """Text that describes a disturbance of the readings in training episodes.
 
-    Examples are `missing=0..0.25` and `noise=1..3,noise-sd=1`.
+    For example, `missing=0..0.25` removes a share of the channels, drawn from 0 to 0.25 for each
+    episode. Settings are separated by commas, as in `noise=1..3,noise-sd=1`.
     """
 
     __slots__ = ()
@@ -105,11 +106,11 @@ class PatchDisturbance(TrainingDisturbance):
 def assign_equal_probabilities(
     texts: Sequence[str], total_probability: float
 ) -> dict[Fault, float]:
-    """Return a mapping from each disturbance to its probability, which is equal for all.
+    """Parse texts of disturbances, and return a mapping that gives each the same probability.
 
     Args:
-        texts: The disturbances as texts.
-        total_probability: Sum of all these probabilities.
+        texts: The disturbances as texts, such as "delay=0..2".
+        total_probability: Sum of the probabilities.
 
     Raises:
         ValueError: A text is not a valid `Fault`.

@@ -42,25 +42,24 @@ class EvaluateOptions:
 
     Attributes:
         model: The model file to evaluate.
-        protocols: Protocols, in the words that the command `evaluate --table` takes. The table of
-            results gets a row for each. All rows are compared with the first one. The same seed
-            gives the same start states in every row.
+        protocols: The protocols. Each becomes a row of the table of results, which is compared with
+            the first row. The episodes of all rows have the same start states.
         task: A task known by name, or a gymnasium id; by default the model's own.
         episodes: Number of episodes in each row.
         seed: Seed of the start states and disturbances; training never uses these seeds.
         monitor: Setting of the monitor, which detects unannounced rewiring: off, reset or match.
             None takes the setting in the model file.
-        recovery: Change of a reading per tick, averaged over all readings, below which a robot
-            counts as standing still. Random actions then get it moving again. 0 means never, None
-            takes the value in the model file.
-        normalise: Whether to divide the attention's sums by the number of channels that are
-            present.
+        recovery: Threshold for the mean change of the readings in a tick. Below it, a robot counts
+            as standing still and gets random actions until it moves. 0 means never, None takes the
+            value in the model file.
+        normalise: Whether to divide the attention's sums over channels by the number of channels
+            that are present. Missing channels then do not make the sums smaller.
         success: An episode with a return above this is a success; None takes the task's threshold.
         state: A file that keeps each finished row until the table is complete. If a call is
-            interrupted, the same call then plays only the other rows.
-        markdown: A Markdown file into which the table is written, between two comments that contain
-            `title`.
-        title: The title of the table in these comments.
+            interrupted, repeating it plays only the rows that are not in this file.
+        markdown: A Markdown file into which the table is written, between the comments
+            `<!-- table TITLE -->` and `<!-- end of table -->`.
+        title: The TITLE in the first of these comments.
         plots: A folder for pictures of recovery curves, attention maps and keys.
     """
 
@@ -130,8 +129,8 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
         ValueError: Options are out of bounds, or do not fit the model or the task.
         ModelError: The model file cannot be read.
         WriteError: A file cannot be written.
-        RunStoppedError: `progress` returned False. With the option `state`, the same call continues
-            the evaluation later.
+        RunStoppedError: `progress` returned False after a protocol. With the option `state`,
+            repeating the call continues the evaluation.
     """
     from an_control.learning.evaluation.comparison import (
         KeptResults,

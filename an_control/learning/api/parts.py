@@ -59,9 +59,9 @@ class PolicyParts:
     """Number of ticks that each layer of a recurrent transformer attends to; by default 32."""
 
     def collect_student_size_overrides(self) -> dict[str, Any]:
-        """Return the chosen options as a mapping from fields of `StudentSizes` to values.
+        """Return the sizes of parts that the user has set, as {"encoder": "sab", "heads": 4}.
 
-        The caller replaces these fields in the sizes of a recipe.
+        The keys are fields of `StudentSizes`. The caller replaces a recipe's values by these.
 
         Raises:
             ValueError: A number is out of bounds, or an option would be ignored.
@@ -82,7 +82,9 @@ class PolicyParts:
         return [one.name for one in fields(self) if getattr(self, one.name) is not None]
 
     def collect_paper_policy_sizes(self) -> dict[str, Any]:
-        """Return these options as keyword arguments of `make_paper_sizes`, for the paper's policy.
+        """Return the sizes of encoder and recurrence as keyword arguments of `make_paper_sizes`.
+
+        That function makes the sizes of the policy of Tang & Ha 2021.
 
         Raises:
             ValueError: A number is out of bounds, or an option would be ignored.
@@ -128,10 +130,10 @@ class PolicyParts:
         return sizes
 
     def apply_pooling_to_sizes(self, sizes: AttentionSizes) -> AttentionSizes:
-        """Return the sizes of a policy, changed if the option `pma` or `learned_queries` is set.
+        """Apply the options `pma` and `learned_queries` to the sizes of a policy and return them.
 
         With `pma`, an attention layer pools the outputs of all channels. With `learned_queries`,
-        learned queries replace the fixed ones of the paper.
+        learned queries replace the fixed ones of the paper. Without either, nothing changes.
 
         Args:
             sizes: The sizes before the options are applied.

@@ -66,7 +66,7 @@ class LearnOptions:
     """Run for seconds only, to check that everything works; such a run learns almost nothing."""
 
     def check_options(self) -> None:
-        """Check now everything that would otherwise fail only after hours of training.
+        """Check numbers and recipe before the run, which could otherwise fail after hours.
 
         Raises:
             ValueError: A number is out of bounds, or the recipe is not one for scalar channels.
@@ -92,7 +92,10 @@ class LearnOptions:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Return the settings that identify the run, for its `config.json`."""
+        """Return the run's settings, which are written to `config.json` in its folder.
+
+        A later call continues the run only if its settings, except time limits, are the same.
+        """
         names = ("minutes", "teacher_minutes", "recipe", "smoke")
         settings = {name: getattr(self, name) for name in names}
         task = {"task": self.task, "seed": self.seed, "teacher": self.teacher}

@@ -73,7 +73,7 @@ def fit_network_to_commands(
     Args:
         episodes: Recorded episodes, whose labels are the actions to imitate.
         output: Function applied to the output of the last layer, "clip" or "tanh".
-        settings: Sizes of the network, and numbers and rates of the training.
+        settings: Sizes of the network, number and size of the batches, learning rate.
         seed: Seed of the initial weights and of the batches.
 
     Returns:
@@ -161,7 +161,10 @@ class CommandCloning:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Return the settings that identify the run, for its `config.json`."""
+        """Return the run's settings, which are written to `config.json` in its folder.
+
+        A later call continues the run only if its settings are the same.
+        """
         return {
             "task": self._task.to_header(),
             "seed": self.seed,
@@ -194,7 +197,7 @@ class CommandCloning:
         self._layers = tuple((weight, bias) for weight, bias in state["layers"])
 
     def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """Return the network as a model, which needs its channels in the recorded order.
+        """Return the network as a model; as a policy, it needs the channels in the recorded order.
 
         Args:
             run: Figures of the run to store in the model file's header.

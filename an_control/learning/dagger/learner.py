@@ -192,7 +192,11 @@ class Dagger:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Return the settings that identify the run, for its `config.json`."""
+        """Return the run's settings, which are written to `config.json` in its folder.
+
+        A later call continues the run only if its settings, except time limit and number of rounds,
+        are the same.
+        """
         return {
             "task": self._task.to_header(),
             "seed": self.seed,

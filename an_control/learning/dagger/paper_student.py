@@ -79,11 +79,11 @@ class PaperStudent(nn.Module):
         self.channel = nn.Linear(sizes.neuron, channels + 1)
 
     def load_all_weights(self, model: Model) -> None:
-        """Copy all weights of a model with the same sizes and the paper's form.
+        """Copy all weights of a model that is built as in the paper and has the same sizes.
 
         Raises:
-            ValueError: The student has parts beyond the paper's, or the model has another form or
-                other sizes.
+            ValueError: The student has parts that the paper's policy lacks, such as an encoder, or
+                the model does not fit.
         """
         if not self._has_paper_form:
             raise ValueError(

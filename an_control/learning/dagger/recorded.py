@@ -47,8 +47,8 @@ class RecordedTeaching:
             make.
         seed: Seed of all random numbers of the run.
         device: Torch device on which the student learns.
-        cloning: Settings of the network that first learns the commands from ordered channels, and
-            then becomes the student's head.
+        cloning: Settings of a plain network. It learns the commands from channels in their order,
+            before the first round, and becomes the student's head.
     """
 
     unit = "round"
@@ -86,7 +86,11 @@ class RecordedTeaching:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Return the settings that identify the run, for its `config.json`."""
+        """Return the run's settings, which are written to `config.json` in its folder.
+
+        A later call continues the run only if its settings, except the number of rounds, are the
+        same.
+        """
         return {
             "task": self._task.to_header(),
             "seed": self.seed,

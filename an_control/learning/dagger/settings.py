@@ -36,9 +36,9 @@ class StudentSizes:
     """Sizes and optional parts of a student's network.
 
     The sensory neurons are small networks, one for each channel, with common weights. If the field
-    `paper` is set, the student is built as in Tang & Ha 2021, with fixed queries, tanh attention
-    and one linear layer. Of the other fields it then uses only `neuron`, `stack`, `normalise` and
-    those of the optional parts (encoder, learned queries, pooling and recurrence).
+    `paper` is set, the student is built as in Tang & Ha 2021: fixed queries, tanh attention, and a
+    head of one linear layer. Of the other fields, it then ignores those that this policy lacks,
+    such as `memory` and `head`.
     """
 
     neuron: Positive = 32
@@ -100,7 +100,7 @@ class StudentSizes:
 
     @property
     def optional_part_sizes(self) -> dict[str, Any]:
-        """Return the sizes of the optional parts as keyword arguments of `AttentionSizes`."""
+        """Return the sizes of encoder and recurrent layer as keywords of `AttentionSizes`."""
         points = self.inducing if self.encoder == "isab" else 0
         heads = self.heads if self.encoder != "none" or self.pma else 1
         return {
@@ -117,11 +117,12 @@ IDENTIFY_SHARE = 0.25
 
 @dataclass(frozen=True)
 class Collection:
-    """Numbers of episodes to record in each round, and how they are disturbed.
+    """Numbers of episodes of each kind to record in a round, and how they are disturbed.
 
-    In the first round the teacher drives `clean`, `noisy` and `perturbed` episodes. In each later
-    round the student drives `mixed`, `rewired` and `on_policy` episodes. It also drives `starts`,
-    episodes of which only the first steps are recorded.
+    In the first round the teacher drives: `clean` episodes, `noisy` ones with noise on the actions,
+    and `perturbed` ones with periods of bad actions. In each later round the student drives:
+    `on_policy` episodes with shuffled channels, `rewired` ones with more disturbances, `mixed` ones
+    in which the teacher sometimes takes over, and `starts`, which end after a few steps.
     """
 
     episode_steps: int = 0
@@ -163,15 +164,15 @@ class Collection:
     """
 
     def plan_episodes_after_first_round(self, progress: float) -> list[tuple[int, RolloutSettings]]:
-        """Return how many episodes a round after the first one records, and how to disturb them.
+        """Return how many episodes of each kind to record in a round after the first one.
 
         Args:
-            progress: Finished share (0..1) of the rounds after the first one. The later in the run,
-                the smaller the share of the time in which the teacher drives.
+            progress: Finished share (0..1) of the rounds after the first one. The larger it is, the
+                less the teacher drives in `mixed` episodes.
 
         Returns:
-            Pairs of a number of episodes and the settings of these episodes, for the attributes
-            `mixed`, `rewired`, `on_policy` and `starts`, in this order.
+            Four pairs of a number of episodes and their settings, for the kinds `mixed`, `rewired`,
+            `on_policy` and `starts`.
         """
         teaching = self.teacher_share * 0.1**progress
         how = RolloutSettings(reshuffle=self.reshuffle, disturb=self.disturb, faulty=True)

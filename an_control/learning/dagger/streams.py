@@ -253,12 +253,11 @@ class RolloutSettings:
     def draw_disturbance(
         self, faults: Mapping[Fault, float], rng: np.random.Generator
     ) -> DisturbanceSettings:
-        """Draw the disturbances of one episode.
+        """Draw the disturbances of one episode from the setting `disturb` and the run's faults.
 
         Args:
-            faults: A mapping from disturbances to probabilities. At most one of these is drawn, and
-                only if the setting `faulty` is True. The disturbances of the setting `disturb` come
-                in addition.
+            faults: Probability of each fault, a further disturbance. At most one fault is drawn,
+                and none if the setting `faulty` is False.
             rng: Source of all random numbers.
         """
         drawn = draw_at_most_one_disturbance(faults, rng) if self.faulty else NO_DISTURBANCE
@@ -318,9 +317,9 @@ DISTURB: Mapping[TrainingDisturbance, float] = MappingProxyType(
 
 @dataclass(frozen=True)
 class StreamSettings:
-    """Settings that say how batch rows disturb the recorded episodes that they replay.
+    """Disturbances of recorded episodes when they are used as rows of training batches.
 
-    The disturbances in `faults`, a setting of the whole run, come in addition.
+    The run's setting `faults` adds further disturbances.
     """
 
     disturb: dict[TrainingDisturbance, Share] = field(default_factory=lambda: dict(DISTURB))
@@ -334,9 +333,9 @@ class StreamSettings:
 
     @property
     def extra_slot_count(self) -> int:
-        """Return how many input slots a batch has in addition to one for each channel.
+        """Return how many input slots a batch needs beyond one for each channel.
 
-        They are for the disturbances that add channels: copies of others, or pure noise.
+        Disturbances that add channels, as copies of others or as pure noise, need these slots.
         """
         every = [words.settings for words in self.disturb]
         most = [(one.copies.high, one.noise_channels.high) for one in every]
@@ -356,8 +355,8 @@ class StreamBatch:
         channel: Index (K, B, S) of the channel whose signal a slot carries; N for none.
         present: 1 where a slot has a reading, 0 where it is missing (K, B, S).
         counts: 1 for steps of the episode, 0 for padding after its end (K, B).
-        moved: 1 where the student's sensory neurons are reset before the step (K, B), because its
-            signals were moved.
+        moved: 1 where the student must reset its sensory neurons before the step, because the
+            signals of the episode were permuted; else 0 (K, B).
         fresh: Whether each row starts a new episode in this batch (B,).
     """
 
@@ -400,11 +399,10 @@ PER_STEP = [field.name for field in fields(_StreamRow) if field.name != "next_st
 
 
 class DaggerStreams:
-    """Endless source of training batches, in which each row replays episodes one after the other.
+    """Endless source of training batches, made of recorded episodes with new disturbances.
 
-    A reshuffle permutes the signals of a row among its input slots. If it also resets the student's
-    sensory neurons, these are run over one stretch of steps after the other, from reset to reset.
-    To keep the stretches few, all rows are then reshuffled at the same few steps.
+    A row of the batches replays an episode, some steps in each batch, and then draws another one.
+    Its signals are shuffled among the input slots, and may be reshuffled during the episode.
 
     Args:
         episodes: Episodes to draw from, the newest last.
@@ -414,8 +412,9 @@ class DaggerStreams:
         newest_count: Number of episodes, counted from the newest one, that are drawn more often
             than the rest.
         rng: Source of all random numbers.
-        reset_on_reshuffle: Whether a reshuffle resets the student's sensory neurons.
-        faults: Probability of each fault, a disturbance of which a row has at most one.
+        reset_on_reshuffle: Whether a reshuffle resets the student's sensory neurons. All rows are
+            then reshuffled at the same few steps, because each such step slows the student down.
+        faults: Probability of each fault, a further disturbance; an episode has at most one.
     """
 
     def __init__(

@@ -60,8 +60,8 @@ class StudentParts(nn.Module):
         """Apply the encoder to the sensory neurons' outputs, if there is an encoder.
 
         Args:
-            outputs: Outputs (T, B, N, d) of the sensory neurons, one small network for each of N
-                input slots, at T steps of B episodes.
+            outputs: Outputs (T, B, N, d) of the sensory neurons of N input slots, at T steps of B
+                episodes.
             present: 1 where a slot has a reading, else 0 (T, B, N).
 
         Returns:
@@ -80,8 +80,8 @@ class StudentParts(nn.Module):
             state: State of the recurrent layer before the first step.
 
         Returns:
-            The inputs (T, B, M') of the head, which are the messages if there is no recurrent
-            layer, and the layer's state after the last step.
+            The inputs of the head: the layer's outputs (T, B, U) of U units, or the messages if
+            there is no layer. Then the layer's state after the last step.
         """
         if self.recurrence is None:
             return message, state
@@ -201,8 +201,8 @@ class StackedNeuron(nn.Linear):
     """Sensory neurons of all input slots as single layers of tanh units with common weights.
 
     At each step a layer gets the newest readings of its slot, the present one and some before it.
-    Its state is a pair: the readings of the steps before, and 1 if the episode has had steps, else
-    0.
+    Its state is a pair of tensors: the earlier readings, and a flag that is 0 before the first step
+    of the episode and 1 afterwards.
 
     Args:
         actions: Number of actions; the previous actions are inputs too.
@@ -315,15 +315,17 @@ def _import_neuron_weights(arrays: Mapping[str, np.ndarray], basis: np.ndarray) 
 class StudentState(NamedTuple):
     """State of a student between two steps, for B episodes with N input slots and n channels.
 
-    An input slot is an input whose channel is not known yet.
+    An input slot is a place at which a reading arrives, before its channel is known. A student may
+    have a memory, a GRU in its head that predicts the readings of all channels.
 
     Attributes:
-        first: First tensor (B, N, ...) of the sensory neurons' state.
-        second: Second tensor (B, N, ...) of the sensory neurons' state.
-        memory: GRU units (B, H) of the head's memory.
-        message: Attention message (B, 2 n) of the last step, blended with the memory's predicted
-            readings; not used without a memory.
-        evidence: How well each slot's readings have matched each predicted channel (B, N, n).
+        first: First state tensor (B, N, ...) of the sensory neurons, such as an LSTM's outputs.
+        second: Second state tensor (B, N, ...) of the sensory neurons, such as an LSTM's cells.
+        memory: GRU units (B, H) of the memory.
+        message: Input of the memory from the last step: a reading for each channel, then for each
+            channel the weight (0..1) of the measured reading in it (B, 2 n).
+        evidence: How well each slot's readings have matched the predicted readings of each channel
+            so far (B, N, n).
         recurrence: State tensors (B, ...) of the recurrent layer; () without one.
     """
 
@@ -362,10 +364,9 @@ class StudentOutput(NamedTuple):
         attention: Logarithms of the attention weights (T, B, N, n + 1); the last column is "no
             channel".
         action: Actions (T, B, A) before they are clipped to [-1, 1].
-        ordered: Actions (T, B, A) of the head if its inputs are the readings in the environment's
-            order, instead of the attention message; None with attention pooling.
-        expected: Readings (T, B, n) of the channels that the memory predicted; None without a
-            memory.
+        ordered: Actions (T, B, A) of the head if it gets the true readings of all channels; None
+            with attention pooling.
+        expected: Readings (T, B, n) that the memory has predicted; None without a memory.
         state: State after the last step.
     """
 
@@ -421,9 +422,9 @@ class Student(nn.Module):
     def copy_teacher_into_head(self, layers: Layers) -> None:
         """Copy the teacher's network into the student's head.
 
-        The head then acts like the teacher as soon as the channels are identified. Its further
-        inputs, such as the attention masses, get the weight 0. If the head's input is not one value
-        for each channel (with `pma` or a recurrence), the head stays as it is.
+        The head then acts like the teacher as soon as the channels are identified. Inputs of the
+        head that the teacher lacks get the weight 0. If the head's input is not one value for each
+        channel (with `pma` or a recurrence), the head stays as it is.
 
         Args:
             layers: (weights, biases) of the teacher's layers, the first one first.
@@ -445,10 +446,10 @@ class Student(nn.Module):
                 layer.bias.copy_(torch.from_numpy(bias))
 
     def load_identification_weights(self, model: Model, with_head: bool = False) -> None:
-        """Copy from a model all weights that identify channels: sensory neurons, keys and queries.
+        """Copy a model's weights for identifying channels: sensory neurons, keys and queries.
 
-        The weights of encoder, pooling and recurrence are copied too, and those of the head's
-        memory if both model and student have one.
+        The weights of encoder, pooling, recurrence and the head's memory are copied too, if both
+        the model and the student have these parts.
 
         Args:
             model: The model to copy from.
@@ -553,9 +554,8 @@ class Student(nn.Module):
             batch: Inputs and labels of the steps.
             state: State before the first step.
             perfect_attention_mask: Mask (T, B) for a student with a memory. Where it is 1, the
-                memory gets the message that the attention would compute if it identified every
-                channel correctly. Where it is 0, it gets the message that the attention does
-                compute. None stands for 0 everywhere.
+                memory gets the message of a perfect attention, which identifies every channel.
+                Elsewhere, and if the mask is None, it gets the message of the student's attention.
         """
         if not self.sizes.memory:
             return self._run_without_memory(batch, state)
@@ -614,17 +614,17 @@ class Student(nn.Module):
         """Compute the attention and the attention message of a student whose head has no memory.
 
         The attention message, of size M, combines the readings of all channels. It is the input of
-        the head, or of the recurrent layer if there is one. With pooling (`pma`), the pooling layer
-        computes it from the outputs of the sensory neurons. The attention then has no effect on the
-        action; its loss still teaches the neurons to identify their channels.
+        the head, or of the recurrent layer if there is one. With the option `pma`, a pooling layer
+        computes the message. The attention then serves only the loss for identifying channels.
 
         Args:
             batch: T steps of B episodes.
             state: State before the first step.
 
         Returns:
-            Logarithms of the attention weights (T, B, N, n + 1) of N input slots for n channels and
-            for "no channel", the attention message (T, B, M), and the state after the last step.
+            Three values: the logarithms of the attention weights (T, B, N, n + 1) of N input slots
+            for n channels and for "no channel"; the attention message (T, B, M); and the state
+            after the last step.
         """
         encoded, state = self.run_neurons(batch, state)
         attention = (self.key(encoded) @ self.queries.T).log_softmax(-1)
@@ -705,18 +705,19 @@ class Student(nn.Module):
         return keep.sigmoid() * evidence + gain - most * error / (1.0 + error)
 
     def blend_message_with_prediction(self, message: Tensor, predicted_readings: Tensor) -> Tensor:
-        """Blend the readings that the attention has assigned to channels with the predicted ones.
+        """Average each channel's reading in a message with the reading that the memory predicts.
 
         The less attention a channel has received, the more its predicted reading counts. A channel
-        that no slot was assigned to gets the predicted reading alone.
+        without attention gets the predicted reading alone.
 
         Args:
-            message: A reading for each channel, then the attention mass of each channel (B, 2 n).
+            message: A reading for each of n channels, then the sum of the attention weights of each
+                channel (B, 2 n).
             predicted_readings: Predicted readings (B, n).
 
         Returns:
-            A blended reading for each channel, then for each channel the share (0..1) that the
-            reading from the message has in the blended one (B, 2 n).
+            The averaged reading of each channel, then the weight (0..1) that the reading from the
+            message has in it (B, 2 n).
         """
         routed, mass = message.split(self.channels, -1)
         share = mass.clamp(max=1.0)
@@ -729,20 +730,21 @@ class Student(nn.Module):
     def run_memory_and_head(
         self, batch: StreamBatch, message: Tensor, state: StudentState
     ) -> tuple[Tensor, ...]:
-        """Run the head's memory and the head over given attention messages.
+        """Run the head and its memory on given attention messages, in place of the student's own.
 
-        The memory predicts the readings. The blended message mixes the readings of a message with
-        these predictions.
+        The memory, a GRU, predicts the readings. The head acts on averages of these predictions and
+        the readings in the messages.
 
         Args:
             batch: T steps of B episodes.
-            message: Readings by channel, and the attention mass of each channel (T, B, 2 n).
+            message: A reading for each of n channels, then the sum of the attention weights of each
+                channel (T, B, 2 n).
             state: State before the first step.
 
         Returns:
-            Five tensors: the actions (T, B, A) that follow from the blended messages; those that
-            follow from the true readings, `batch.ordered`; the predicted readings (T, B, n); the
-            GRU units (B, H) after the last step; and its blended message (B, 2 n).
+            Five tensors: the actions (T, B, A); the actions (T, B, A) on the true readings instead
+            of the averages; the predicted readings (T, B, n); the GRU units (B, H) after the last
+            step; and the averaged message (B, 2 n) of the last step.
         """
         memory, last_message = state.memory, state.message
         memories, seen, means = [], [], []

@@ -135,9 +135,8 @@ def pretrain_memory_and_head(
     """Train the head and its memory in place, before the student can identify its channels.
 
     The memory learns to predict the channels' readings, and the head to imitate the teacher. Both
-    get the attention message that a perfect attention would compute, with the readings of all
-    channels that are not missing. For some steps in a row the message is set to zero, as if no
-    channel were identified after a reshuffle.
+    get the message of a perfect attention, with the true readings of all channels that are not
+    missing. At some steps the message is zero, as after a reshuffle, when no channel is identified.
 
     Args:
         student: The student to train, whose head has a memory.

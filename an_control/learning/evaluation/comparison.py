@@ -40,10 +40,10 @@ def compare_protocols(
     last_permutation_steps: Mapping[str, int | None] | None = None,
     min_walk_m: float | None = None,
 ) -> list[dict[str, Any]]:
-    """Compare the results of several protocols (kinds of disturbance) with those of the first one.
+    """Summarise the results of each protocol and compare its returns with the first protocol's.
 
-    The n-th episode has the same start under every protocol. Its return under the first protocol is
-    subtracted from its return under each other protocol.
+    A protocol is a kind of disturbance, such as "reset,noise=5". The n-th episode starts in the
+    same state under every protocol, so that its returns can be compared.
 
     Args:
         runs: A mapping from each protocol to the results of its episodes.
@@ -51,14 +51,14 @@ def compare_protocols(
             threshold.
         last_permutation_steps: A mapping from each protocol to the step after which signals are not
             permuted any more, or to None if there is no such step.
-        min_walk_m: Distance in metres that counts as walking again after the robot was stopped.
+        min_walk_m: Distance in metres that a robot must cover after a stop to count as walking
+            again; None for tasks without such a distance.
 
     Returns:
-        One row of the table, a dict, for each protocol. "difference" holds the mean and standard
-        deviation of these differences, and the number of episodes whose two returns are equal.
-        "back" is the share of the episodes that recovered after the last permutation; see
-        `_compute_share_of_recovered_episodes`. "walked_m" and "walk_again" say how far and how many
-        robots walked after a stop; see `_summarise_walked_distances`.
+        A dict for each protocol. Besides statistics of its returns, "difference" holds the mean and
+        standard deviation of return minus first protocol's return, and the number of equal returns.
+        "back" is the share of the episodes whose rewards recovered after the last permutation.
+        "walked_m" holds the distances after a stop; "walk_again" is how many reach `min_walk_m`.
     """
     (first, *_) = runs.values()
     return [
@@ -132,10 +132,11 @@ def format_row_for_terminal(
     """Return the lines of text that describe one protocol's results in a terminal.
 
     Args:
-        row: A row of `compare_protocols`.
-        success_threshold: An episode with a return above this is a success, as in
-            `compare_protocols`.
-        min_walk_m: Distance in metres that counts as walking again, as in `compare_protocols`.
+        row: The protocol's dict from `compare_protocols`.
+        success_threshold: An episode with a return above this is a success; None to leave out the
+            line of successes.
+        min_walk_m: Distance in metres that a robot must cover after a stop to count as walking
+            again; None for tasks without such a distance.
     """
     count = len(row["episodes"])
     text = {
@@ -216,16 +217,16 @@ def format_standard_error(sd: float, episodes: int, digits: int = 0) -> str:
 
 
 def describe_missing_table_marks(path: Path, titles: Iterable[str]) -> str:
-    """Return a message about the marks of tables that a Markdown file lacks.
+    """Return an error message if a Markdown file lacks the marks between which tables are written.
 
-    The marks of a table are two comments, between which the table is written.
+    The marks of a table are the comments `<!-- table TITLE -->` and `<!-- end of table -->`.
 
     Args:
         path: The file. If it does not exist, no mark is missing, because it can be created.
         titles: Titles of the tables.
 
     Returns:
-        The message; "" if the file has the marks of all tables.
+        The message, which names the missing marks; "" if the file has the marks of all tables.
     """
     if not path.exists():
         return ""

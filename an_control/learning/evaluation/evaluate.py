@@ -171,7 +171,7 @@ def summarise_episode_results(
 
 
 def remove_part(model: Model, part: RemovablePart) -> Model:
-    """Return a copy of the model without one of its parts.
+    """Return a copy of a model without one of its parts, to measure what this part contributes.
 
     Args:
         model: A model of kind attention_neuron.
@@ -211,8 +211,8 @@ class ProtocolPlayer:
         env: The environment.
         seed: Seed of the start states and of the disturbances.
         with_step_rewards: Whether the reward of every step is needed.
-        recovery: Change of a reading per tick, averaged over all readings, below which the robot
-            counts as standing still. Random actions then get it moving again. 0 means never.
+        recovery: Threshold for the mean change of the readings in a tick. Below it, a robot counts
+            as standing still and gets random actions until it moves. 0 means never.
     """
 
     def __init__(

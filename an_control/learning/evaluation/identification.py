@@ -38,16 +38,16 @@ that neuron's input slot to none of the channels.
 
 @dataclass(frozen=True)
 class IdentifiedShares:
-    """Shares of the episodes in which a policy identified a channel, by steps since a shuffle.
+    """How often a policy identified each of N channels, by the number of steps since a shuffle.
 
-    The N channels are shuffled at the reset of each episode, and again every K steps. A share
-    (0..1) is NaN where no step was counted.
+    The channels are shuffled at the reset of each episode, and again every K steps.
 
     Attributes:
-        first: Shares (K, N) for 0 to K - 1 steps since the reset, and for each channel.
-        later: Shares (K, N) for 0 to K - 1 steps since a later shuffle, and for each channel.
-        confusion: Number (N, N + 1) of the steps at which the policy took the channel of a row for
-            the channel of a column; the last column stands for no channel.
+        first: Shares (K, N) after a shuffle at the reset. Entry [k, n] is the share (0..1) of the
+            episodes in which channel n was identified after k steps; NaN if none is so long.
+        later: The same shares (K, N) after the later shuffles.
+        confusion: Counts (N, N + 1); entry [n, m] is the number of steps at which the policy took
+            channel n for channel m. The last column stands for "no channel".
     """
 
     first: np.ndarray
@@ -101,8 +101,8 @@ def measure_identified_channel_shares(
 ) -> IdentifiedShares:
     """Play episodes and measure at every step which channels a policy identifies.
 
-    The field `confusion` of the result counts only the second half of the steps between two
-    shuffles, because at first no channel can be known.
+    The result's field `confusion` counts only the second half of the steps after each shuffle. A
+    policy needs the first steps to identify its channels.
 
     Args:
         policy: A policy with softmax attention and without a monitor.
@@ -266,7 +266,7 @@ def plot_channel_identification(shares: IdentifiedShares, channels: Sequence[str
 
 @dataclass(frozen=True)
 class IdentificationResult:
-    """Result of `measure_channel_identification`.
+    """Result of `measure_channel_identification`: how soon a policy identifies its channels.
 
     Attributes:
         figures: The measured numbers by name, for a JSON file.

@@ -45,13 +45,14 @@ class AttentionTrace:
         self.keys: list[np.ndarray] = []
 
     def record_attention_and_keys(self, policy: Policy, disturber: Disturber) -> None:
-        """Append the policy's attention (M, N) and keys (N, k) at the present step to two lists.
+        """Append the policy's attention and keys to the lists `attention` and `keys`.
 
-        The columns of the attention and the rows of the keys are in the environment's order of the
-        N signals. Those of missing signals are NaN. A policy for image patches has no keys; in
-        their place, the list gets the numbers (N, m) that each patch adds to the attention message,
-        and its attention is not stored. For a policy without attention nothing is appended. The
-        method can be passed to `play_episodes` as the argument `watch`.
+        Pass this method as the argument `watch` of `play_episodes`, which calls it at each step.
+        For M queries and N signals, the attention is an array (M, N), and the keys are an array
+        (N, k) with k numbers for each signal. Signals are in the environment's order; those of
+        missing signals are NaN. A policy for image patches has no keys: only the m numbers that
+        each patch adds to the attention message are appended to `keys`, as an array (N, m). For a
+        policy without attention nothing is appended.
 
         Args:
             policy: The policy, after its action of this step.
@@ -132,7 +133,8 @@ def plot_attention(trace: AttentionTrace, permutation_steps: Sequence[int]) -> F
 def plot_keys(trace: AttentionTrace, permutation_steps: Sequence[int]) -> Figure:
     """Plot each signal's key on the two principal axes of the episode's keys.
 
-    A short line behind each point shows where the key was at the previous steps.
+    A key is the vector by which the attention identifies a signal. A short line behind each point
+    shows where the key was at the previous steps.
 
     Args:
         trace: Recorded keys of one episode.
@@ -209,7 +211,8 @@ def project_on_principal_axes(keys: np.ndarray) -> np.ndarray:
     """Project keys on the two principal axes of all keys.
 
     Args:
-        keys: Keys (T, N, k) of N signals at T steps.
+        keys: Keys (T, N, k) of N signals at T steps: the vectors by which the attention identifies
+            signals.
 
     Returns:
         Coordinates (T, N, 2).
@@ -226,17 +229,16 @@ def project_on_principal_axes(keys: np.ndarray) -> np.ndarray:
 def average_rewards_around_permutations(
     results: Sequence[PlayedEpisode],
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Average the rewards of steps before and after a permutation, by their distance from it.
+    """Compute the mean reward at each number of steps before and after a permutation of signals.
 
-    Around one permutation, only the steps after the previous permutation and before the next one
-    count.
+    For each permutation, only the steps between the previous and the next permutation are used.
 
     Args:
         results: Results of episodes, with the reward of each step.
 
     Returns:
-        The distances (n,) in steps, negative before a permutation; the mean reward (n,) at each of
-        them; and the number of permutations.
+        The n distances from a permutation in steps (n,), negative before it; the mean reward at
+        each distance (n,); and the number of permutations.
     """
     gathered: dict[int, list[float]] = {}
     count = 0
@@ -287,9 +289,9 @@ def plot_returns_by_missing_share(
 ) -> Figure | None:
     """Plot returns against the share of missing channels, a curve for each kind of disturbance.
 
-    Protocols that differ only in the share of missing channels make one curve. If a curve has no
-    point at share 0 and no channels are missing in the first protocol in `runs`, the first protocol
-    gives this point.
+    Protocols that differ only in this share, such as "reset,missing=0.1" and "reset,missing=0.2",
+    make one curve. A curve without a point at share 0 starts at the first protocol of `runs`, if no
+    channels are missing there.
 
     Args:
         runs: A mapping from each protocol, a text that says how the episodes were disturbed, to the

@@ -120,11 +120,11 @@ class ScoreRow:
         return (self.mean_return - random_row.mean_return) / way if way > 0.0 else math.nan
 
     def compute_score_error(self, random_row: ScoreRow, teacher_row: ScoreRow) -> float:
-        """Return the standard error of the score, from the same episodes of the three rows.
+        """Return the standard error of the score that `compute_score` returns.
 
-        To first order the score deviates by the mean of (x - r) - score * (t - r), divided by the
-        teacher's mean lead, where x, r and t are the returns of an episode in this row and in the
-        two others. If a row has fewer episodes, each of them counts for more.
+        All rows play the same episodes, so that their errors partly cancel. The result is the
+        standard error of the mean of (x - r) - score * (t - r), divided by the mean of t - r. Here
+        x, r and t are the returns of an episode in this row, the random row and the teacher's row.
 
         Args:
             random_row: Row of the random policy.
@@ -144,7 +144,7 @@ class ScoreRow:
 
 
 class ScorePlayer:
-    """Runs the episodes for a table of scores; each call runs the episodes of a row.
+    """Player of the episodes for a table of scores, which compares a student with its teacher.
 
     Only the student gets shuffled channels. The teacher and a random policy always get them in the
     environment's order.
@@ -166,14 +166,14 @@ class ScorePlayer:
         """Counter of the episodes that failed, which are left out of the rows."""
 
     def select_meaningful_cases(self, reference_rows: Sequence[ScoreRow]) -> list[ScoreCase]:
-        """Return the rows that the table of scores gets after its first two rows.
+        """Choose the rows of the table of scores that are to be played after the first two.
 
-        Rows with missing channels are left out if the task has few channels. Rows in which signals
-        are permuted again and again are left out if the task's episodes are short.
+        A row with missing channels makes sense only for a task with many channels. A row in which
+        signals are permuted again and again makes sense only if episodes are long.
 
         Args:
-            reference_rows: The first two rows of the table, of the random policy and the teacher,
-                already played. The teacher's row says how long episodes are.
+            reference_rows: The played rows of the random policy and the teacher, the first two of
+                the table. The teacher's row says how long episodes are.
         """
         steps = reference_rows[1].steps
         few = len(self._channels) < MIN_CHANNELS

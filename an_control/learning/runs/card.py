@@ -52,10 +52,11 @@ def drop_episodes_that_all_candidates_failed(returns: np.ndarray) -> np.ndarray:
 
 
 def average_returns_of_candidates(returns: np.ndarray) -> np.ndarray:
-    """Return the mean return (P,) of each candidate; NaN if all of its episodes failed.
+    """Return the mean return (P,) of each candidate, such that failed episodes are no advantage.
 
-    A candidate of which some episodes failed is compared with the others in the same episodes, so
-    that one without a difficult episode has no advantage.
+    A plain mean would be too high for a candidate that failed only in difficult episodes. Its lead
+    over the average candidate is therefore averaged over its finished episodes, and added to the
+    average candidate's mean over all episodes. If all its episodes failed, the result is NaN.
 
     Args:
         returns: Returns (P, R) of P candidates in R episodes, NaN for a failed episode.
@@ -82,12 +83,11 @@ DECILES = range(0, 101, 10)
 
 
 def summarise_returns(returns: np.ndarray, success: float | None) -> dict[str, Any]:
-    """Summarise the distribution of returns as a dict for JSON.
+    """Summarise returns as a dict for JSON: "episodes", "mean", "sd", "deciles", "success_share".
 
-    If episodes failed, their number is stored under "failed". They do not count as successes, and
-    are left out of the mean, the standard deviation and the deciles. If all episodes failed, the
-    mean and the standard deviation are None, and there are no deciles. Values are rounded to 0.1,
-    or to 0.001 if all returns are below 10.
+    If episodes failed, their number is added as "failed". They count as episodes without success,
+    and are left out of all other statistics. If all episodes failed, "mean" and "sd" are None, and
+    "deciles" is empty. Values are rounded to 0.1, or to 0.001 if all returns are below 10.
 
     Args:
         returns: Returns (E,), NaN for a failed episode.
@@ -116,12 +116,12 @@ def write_model_and_card(
     command: str,
     further_table: str = "",
 ) -> None:
-    """Write a model and its card, `model.safetensors` and `model.md`, into the run's folder.
+    """Write a model (`model.safetensors`) and a page about it (`model.md`) into the run's folder.
 
     Args:
         folder: The run's folder.
         model: The model.
-        title: Title of the card.
+        title: Title of the page.
         evaluations: Results of `summarise_returns`, each with its "protocol" (the disturbances of
             the evaluation, as text).
         command: The command line that made the model.
@@ -159,10 +159,10 @@ def write_model_and_card(
 def write_learning_curve(
     folder: RunFolder, metrics: Sequence[Mapping[str, Any]], step_name: str
 ) -> None:
-    """Draw the run's learning curve into `curve.png`.
+    """Draw the run's learning curve, returns over steps, into `curve.png` in its folder.
 
-    Nothing is written if the run has none of the metrics in `CURVES`, or if matplotlib is not
-    installed.
+    Nothing is written if the run has none of the metrics "best", "mean", "validation" and "return",
+    or if matplotlib is not installed.
 
     Args:
         folder: The run's folder.

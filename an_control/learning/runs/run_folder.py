@@ -339,6 +339,8 @@ class RunFolder:
 def remove_changeable_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a run's settings without those that may be changed when the run is continued.
 
+    These are the limits of its length, such as "rounds" and "minutes", and the package versions.
+
     Args:
         config: Content of `config.json`.
     """

@@ -31,18 +31,18 @@ from an_control.policy.vision.patch_attention import WHITE
 
 
 class CompressedViews(NamedTuple):
-    """Camera views of B steps, each compressed to K image patches.
+    """Camera views of B steps, compressed to K entries each, which makes training faster.
 
-    The function `compress_unchanging_patches` replaces all patches that do not change between
-    frames by their mean, patch 0. The attention would give all these patches equal keys and equal
-    weights, so that their mean leads to the same attention message and the same gradients. The
-    function `merge_equal_patches` leaves patch 0 empty.
+    An entry stands for one image patch, or for several patches that have the same attention key.
+    Entry 0 stands for all patches that do not change between frames (see
+    `compress_unchanging_patches`), or is empty (see `merge_equal_patches`).
 
     Attributes:
-        patches: The patches (B, K, f, p, p) uint8 of f frames with p * p pixels. The pixels of
-            patch 0 are zero and not used; its content is `still`.
-        still: Mean (B, p * p) float32 of the patches that do not change, after layer normalisation.
-        counts: How many patches of the view each patch stands for (B, K) float32; 0 for padding.
+        patches: Pixels of the entries (B, K, f, p, p) uint8, of f frames with p * p pixels. They
+            are zero in entry 0.
+        still: Content of entry 0: the mean (B, p * p) float32 of its patches, each of which is
+            layer-normalised before.
+        counts: Number of patches that each entry stands for (B, K) float32; 0 for an empty entry.
     """
 
     patches: np.ndarray
@@ -51,18 +51,16 @@ class CompressedViews(NamedTuple):
 
 
 class PatchBatch(NamedTuple):
-    """Training batch of B rows, each of which replays T steps of a recorded episode.
-
-    An action has A numbers.
+    """Training batch of B rows, each with T steps of a recorded episode.
 
     Attributes:
         seen: The camera views of the B * T steps, all steps of the first row first.
-        previous: The action before each step (B, T, A) float32.
+        previous: The action of A numbers before each step (B, T, A) float32.
         labels: The teacher's action for each step (B, T, A) float32.
         counts: A mask (B, T), True for steps of the episode, and False for padding after its end,
             from which nothing is learned.
-        begins: A mask (B,), True for the rows that start another episode than they replayed in the
-            previous batch, so that the student's memory is reset.
+        begins: A mask (B,), True for rows that do not continue their episode of the previous batch.
+            The student's memory is reset in them.
     """
 
     seen: CompressedViews
@@ -74,15 +72,17 @@ class PatchBatch(NamedTuple):
 
 @dataclass
 class PatchRow:
-    """Batch row, which replays a recorded episode with a disturbed view for the student.
+    """State of one row of the batches: the episode that it replays, and its disturbances.
+
+    The student acts at K steps of the episode. At other steps no frame arrives.
 
     Attributes:
         episode: The recorded episode.
-        step: Index of the row's next step among the K steps at which the student acts.
-        seen: Indices (K, f) of the f frames of the episode that the student sees at each of these
-            steps.
-        acted: Indices (K,) in the episode of the steps at which the student acts.
-        missing: Mask (N,), True for the patches that the student does not see.
+        step: Index, from 0 to K - 1, of the step with which the next batch begins.
+        seen: For each of the K steps, the indices in the episode of the f frames that the student
+            sees (K, f).
+        acted: For each of the K steps, its index in the episode (K,).
+        missing: Mask (N,) of the N patches of a view, True for those that the student does not see.
         picture: Picture that replaces CarRacing's grass; None to leave the grass.
         mirrored: Whether left and right are exchanged.
     """
@@ -99,10 +99,9 @@ class PatchRow:
 class PatchBatches:
     """Endless source of training batches from recorded episodes.
 
-    Half of the rows of each batch replay the newest episodes, the other half any episode. For a
-    student with a memory, a row replays an episode to its end, over several batches, before it
-    starts another. The first episode of a row starts at a random step, so that the rows differ. For
-    a student without a memory, each row starts at a random step of a random episode in every batch.
+    Half of the rows of each batch come from the newest episodes, the other half from all episodes.
+    For a student with a memory, a row continues its episode in the next batch until the episode
+    ends. Otherwise, each row of every batch starts at a random step of a random episode.
 
     Args:
         episodes: Episodes to draw from, the newest last.
@@ -224,8 +223,9 @@ def compress_unchanging_patches(
     max_patches: int,
     rng: np.random.Generator,
 ) -> CompressedViews:
-    """Compress camera views: average all patches that do not change between frames.
+    """Compress camera views: replace all patches that do not change between frames by their mean.
 
+    The attention gives such patches equal keys, so that the student learns the same from the mean.
     The patches that change are copied one by one.
 
     Args:
@@ -237,7 +237,7 @@ def compress_unchanging_patches(
         rng: Source of the random numbers for this choice.
 
     Returns:
-        The compressed views, with the average in patch 0.
+        The compressed views, with the mean in entry 0.
     """
     batch, stack, height, width = views.shape
     rows, columns = height // patch_side, width // patch_side
@@ -279,7 +279,7 @@ def merge_equal_patches(
         rng: Source of the random numbers for this choice.
 
     Returns:
-        The compressed views. Patch 0 is reserved for an average patch, which is not computed here.
+        The compressed views. Entry 0, which holds a mean in other compressed views, is empty.
     """
     batch, stack, height, width = views.shape
     cut = views.reshape(

@@ -140,17 +140,16 @@ def record_episode(
 ) -> PatchEpisode:
     """Record one episode, with the teacher's action as the label of each step.
 
-    The policy's view is disturbed as `settings` say, and in a share `settings.backgrounds` of the
-    episodes it shows a random picture in place of the grass. The recorded frames are undisturbed.
+    The policy's view is disturbed, as `settings` say. In some episodes it shows a random picture in
+    place of CarRacing's grass. The recorded frames are undisturbed.
 
     Args:
         env: The environment.
-        teacher: Labels every step, drives while the policy is off the road or stuck, and ends the
-            episode after it has had to drive for too long.
-        policy: Drives the rest of the episode; None to let the teacher drive all of it.
+        teacher: Gives the label of every step. It also drives at the start of some episodes, and
+            while the policy is off the road or stuck. If this takes too long, the episode ends.
+        policy: The student, which drives at all other times; None to let the teacher drive alone.
         settings: The recipe, the settings of the run.
-        noise_strength: Factor of the random walk that is added to the first number of every
-            action.
+        noise_strength: Strength of the noise on the first number of the actions, a random walk.
         rng: Source of all random numbers of the episode.
         max_steps: Maximum number of steps.
     """
@@ -215,8 +214,8 @@ def draw_seen_frame_and_action_step_indices(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw which frames of a disturbed episode the student sees, and at which steps it acts.
 
-    Frames may be delayed, lost or repeated, in the same way as in an evaluation. Missing patches
-    are left to the caller.
+    Frames may be delayed, lost or repeated, in the same way as in an evaluation. Which patches are
+    missing is not drawn here.
 
     Args:
         steps: Number T of steps of the episode.

@@ -101,22 +101,22 @@ def _compute_loss(scores: Tensor, labels: Tensor, settings: PatchDaggerSettings)
 
 
 class PatchDagger:
-    """Trainer of a student of image patches that imitates the environment's teacher by DAgger.
+    """Trainer of a student that acts on image patches and imitates a teacher by DAgger.
 
-    The run loop calls `step` once for each round. The student learns on `device`, and drives on the
-    CPU with the policy's own engine.
+    The run loop calls `step` once for each round. In the first round the teacher drives, in all
+    others the student. The student learns from the teacher's action at each recorded step.
 
     Args:
         folder: The run's folder, in which the recorded episodes are stored.
-        env: The environment, which brings its own teacher.
+        env: The environment, to which the teacher belongs (`HasTeacher`).
         task: The task for the model file.
         settings: The recipe, the settings of the run.
         seed: Seed of all random numbers of the run.
-        device: Torch device on which the student learns.
+        device: Torch device on which the student learns; it always drives on the CPU.
         start: Model from whose weights the student starts; None for random weights.
 
     Raises:
-        ValueError: The environment brings no teacher, or `start` has other sizes than the settings.
+        ValueError: The environment has no teacher, or `start` has other sizes than the settings.
     """
 
     unit = "round"
@@ -159,7 +159,11 @@ class PatchDagger:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Return the settings that identify the run, for its `config.json`."""
+        """Return the run's settings, which are written to `config.json` in its folder.
+
+        A later call continues the run only if its settings, except the number of rounds, are the
+        same.
+        """
         return {
             "task": self._task.to_header(),
             "seed": self.seed,
@@ -215,7 +219,7 @@ class PatchDagger:
         self._episodes = self._episodes[-self.settings.memory :]
 
     def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """Return the driving student, whose weights are an average over updates, as a model.
+        """Return the student as a model, with the running average of its weights over the updates.
 
         Args:
             run: Figures of the run to store in the model file's header.

@@ -96,7 +96,7 @@ class PatchDaggerSettings:
 
     @property
     def mean_share_of_missing_patches(self) -> float:
-        """Return the share (0..1) of missing patches, averaged over episodes.
+        """Return the mean share (0..1) of missing patches in an episode, for the validation.
 
         Only the disturbances in `disturb` are counted, not those in `faults`.
         """

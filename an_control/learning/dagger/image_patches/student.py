@@ -32,8 +32,8 @@ class LstmHeadState(NamedTuple):
     Attributes:
         output: Outputs (B, hidden) of the LSTM.
         cell: Cells (B, hidden) of the LSTM.
-        message: Attention message (B, M, m) of the last tick.
-        stays: Share (0..1) of that message that is blended into the next one (B, 1, 1).
+        message: Attention message of the last tick, m numbers for each of M queries (B, M, m).
+        stays: Weight (0..1) of `message` in its average with the next tick's message (B, 1, 1).
     """
 
     output: Tensor
@@ -45,11 +45,10 @@ class LstmHeadState(NamedTuple):
 class VisionStudent(nn.Module):
     """Torch module of a student that acts on image patches.
 
-    Its inputs are N patches (..., N, f, p, p) uint8 of f stacked frames with p * p pixels, the
-    previous actions (..., A) and, optionally, a mask of the patches that are present (..., N). The
-    attention has M queries. For each of them it sums up the patches to m numbers; together they are
-    the attention message (..., M, m). Initial weights are drawn uniformly from -1 / sqrt(fan-in) to
-    1 / sqrt(fan-in).
+    It gets N patches (..., N, f, p, p) uint8, which are cut from f stacked frames and have p * p
+    pixels, and the previous actions (..., A). For each of M queries, the attention sums up the
+    patches to m numbers. These sums are the attention message (..., M, m), on which the head acts.
+    Initial weights are drawn uniformly from -1 / sqrt(fan-in) to 1 / sqrt(fan-in).
 
     Args:
         sizes: Sizes of the policy.
@@ -158,18 +157,19 @@ class VisionStudent(nn.Module):
         patch_counts: Tensor | None = None,
         mean_still_patch: Tensor | None = None,
     ) -> Tensor:
-        """Compute the attention message, the weighted sum over all patches.
+        """Compute the attention message: for each of M queries, a weighted sum over all patches.
 
         Args:
-            patches: Patches (..., N, f, p, p) uint8.
+            patches: N patches (..., N, f, p, p) uint8 of f frames with p * p pixels. Alternatively
+                the entries of `CompressedViews`, which may stand for several patches each.
             previous_actions: Previous actions (..., A).
             present: Mask (..., N), False for missing patches; None if all are present. If all are
                 missing, the sum over patches is zero.
-            patch_counts: How many patches of the view each patch stands for (..., N); None for one
-                each.
-            mean_still_patch: Mean (..., p * p) of all patches that do not change between frames,
-                each normalised before. It is used in place of the pixels of the first patch. None
-                if the first patch has pixels of its own. Not used with pooling.
+            patch_counts: For compressed views: the number of patches that each entry stands for
+                (..., N). None if `patches` are not compressed.
+            mean_still_patch: For compressed views: the content (..., p * p) of the first entry, the
+                mean of normalised patches. None if the first entry is a patch like all others. Not
+                used with pooling.
 
         Returns:
             The message (..., M, m): m numbers for each of M queries.
@@ -216,8 +216,8 @@ class VisionStudent(nn.Module):
             present: Mask (B, T, N), False for missing patches; None if all are present.
 
         Returns:
-            Actions (B, T, A). With the convolving head they are scores: the action is the one with
-            the largest score, or, if actions are continuous, the tanh of the scores.
+            Actions (B, T, A), but scores in place of actions if the head is the convolving one. If
+            actions are discrete, the action has the largest score; else it is the scores' tanh.
         """
         message = self.compute_attention_message(patches, previous_actions, present)
         if isinstance(self.sizes, ConvolutionSizes):
@@ -240,8 +240,8 @@ class VisionStudent(nn.Module):
             memory_state: State (B, H) of the head's memory (a GRU) before these ticks.
 
         Returns:
-            Scores (B, T, A), and the state (B, H) of the memory after the ticks. The action is the
-            one with the largest score, or, if actions are continuous, the tanh of the scores.
+            Scores (B, T, A), and the state (B, H) of the memory after the ticks. If actions are
+            discrete, the action has the largest score; else it is the scores' tanh.
         """
         assert isinstance(self.sizes, ConvolutionSizes)
         grid = self.sizes.grid
@@ -291,13 +291,13 @@ class VisionStudent(nn.Module):
     def run_lstm_head_tick(
         self, message: Tensor, state: LstmHeadState
     ) -> tuple[Tensor, LstmHeadState]:
-        """Run the head with an LSTM for one tick.
+        """Run the head with an LSTM for one tick of B episodes.
 
-        It chooses the most important patches and acts on their positions. No gradient passes
-        through this choice.
+        It chooses the most important places in the image and acts on their positions. No gradient
+        passes through this choice.
 
         Args:
-            message: Attention messages (B, M, m).
+            message: Attention messages (B, M, m), with m numbers for each of M places.
             state: State before the tick.
 
         Returns:
