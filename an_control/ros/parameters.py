@@ -31,7 +31,8 @@ from an_control.wiring.config import check_no_topic_loops
 def declare_parameters(node: Node) -> None:
     """Declare the parameters of `Settings` with their descriptions, choices and ranges.
 
-    The values that were set at the node's start count as `restore_choice_off` changes them.
+    A value False from the node's start becomes "off" where "off" is a choice, because YAML reads
+    the word `off` as false.
 
     Raises:
         ValueError: A parameter was set to another type or out of its range. The text names it.
@@ -57,9 +58,9 @@ def declare_parameters(node: Node) -> None:
 
 
 def restore_choice_off(changes: Sequence[Parameter]) -> list[Parameter]:
-    """Return changes of parameters in which `false` is "off" again where that is a choice.
+    """Return parameters with the value False replaced by "off" where "off" is a choice.
 
-    The `off` that a user types is a boolean in YAML, as which ROS reads parameters.
+    ROS reads parameters as YAML, in which the word `off` is the boolean false.
     """
     return [
         Parameter(one.name, value="off")
