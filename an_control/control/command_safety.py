@@ -219,7 +219,7 @@ class SafetyGate:
         self.restart_from_safe_command()
 
     def reset_to_safe_command(self) -> Values:
-        """Restart the ramp from the safe command (A,), and return that command."""
+        """Return the safe command (A,), and blend from it to the policy's commands from now on."""
         self.restart_from_safe_command()
         return self._given.copy()
 

@@ -330,8 +330,8 @@ class Controller:
     def compute_command(self, now_ns: int | None) -> np.ndarray:
         """Return the command (A,) in physical units that is to be sent in the newest tick.
 
-        It is the safe command, a step of the bring-up to the start pose, or the policy's command,
-        each within the limits of the gate.
+        It is the safe command, a step of the motion to the start pose, or the policy's command. It
+        is kept within the actuators' limits.
 
         Args:
             now_ns: The time of sending in ns. None: one control period after the previous command,

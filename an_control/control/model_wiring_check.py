@@ -314,9 +314,9 @@ def compare_channels(wiring: Wiring, ids: Sequence[str], model: Model) -> Channe
 def check_channels_of_fixed_order_model(
     wiring: Wiring, ids: Sequence[str], model_path: str, model: Model
 ) -> None:
-    """Check that the wiring has exactly the channels of a model that needs a fixed order.
+    """Check that the wiring has exactly the channels of a model whose inputs have a fixed order.
 
-    The order in which the wiring lists them does not matter.
+    The wiring may list them in any order, because they are matched by id.
 
     Args:
         wiring: The wiring: which topics feed which channels of the policy.

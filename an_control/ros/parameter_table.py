@@ -291,11 +291,11 @@ ALL_PARAMETERS = {**PARAMETERS, USE_SIM_TIME.name: USE_SIM_TIME}
 
 
 def make_parameter_values(**options: Any) -> dict[str, Any]:
-    """Return the values of the node's parameters for some options, by name.
+    """Convert options, for example of a command line, to values of the node's parameters by name.
 
     Args:
-        options: The values of the options; an option has the name of its parameter. None becomes
-            the parameter's default.
+        options: The options, each with the name of its parameter. None becomes the parameter's
+            default.
 
     Raises:
         KeyError: An option is not a parameter of the node.

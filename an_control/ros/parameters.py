@@ -171,7 +171,9 @@ class WiringParameters:
     def declare_and_get_wiring(
         self, wiring: Wiring, *, with_launch_overrides: bool = True
     ) -> Wiring:
-        """Declare the parameters of a wiring, in place of those of an earlier wiring.
+        """Declare the parameters that can change a wiring, such as `sources.imu.topic`.
+
+        Those of an earlier wiring are removed.
 
         Args:
             wiring: The wiring as it is in its file.

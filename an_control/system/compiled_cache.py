@@ -71,6 +71,8 @@ IMPORTED = re.compile(
 def hash_source_and_imports(path: str) -> str:
     """Return a hash of a source file and of all files of this project that it imports.
 
+    It changes if a file changes that the compiled functions may contain, directly or inlined.
+
     Args:
         path: The path of the source file.
     """

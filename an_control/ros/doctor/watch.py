@@ -59,7 +59,10 @@ class ReadingsWatch:
     def record_tick(
         self, readings: Readings, previous_command: np.ndarray | None, time_ns: int
     ) -> None:
-        """Record a tick in which the policy has stepped; see `RecentTicks.record_tick`."""
+        """Record the readings of a tick in which the policy made a step.
+
+        The arguments are those of `RecentTicks.record_tick`.
+        """
         self._unchecked += 1
         self.ticks.record_tick(self._table, readings, previous_command, time_ns)
 
