@@ -298,9 +298,10 @@ class Controller:
         check_wiring_fits_model(self.wiring, self.table.ids, model_path, model)
 
     def tick(self, now_ns: int, stamp_ns: int | None) -> Readings:
-        """Read the sensors, let the policy make a step if enough is new, and return the readings.
+        """Read the sensors, let the policy make a step on new readings, and return the readings.
 
-        Call `compute_command` afterwards to get the command that is to be sent.
+        The policy makes no step if too few channels have readings. Call `compute_command`
+        afterwards to get the command that is to be sent.
 
         Args:
             now_ns: The time now in ns, against which the age of readings is measured.

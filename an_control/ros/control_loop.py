@@ -321,9 +321,9 @@ class Loop:
         self.controller.correct(table)
 
     def restart_monitor(self, conversions: Conversions) -> None:
-        """Restart the policy's monitor after channels have got other scales and offsets.
+        """Restart the policy's monitor after a change of scales and offsets of channels.
 
-        It would take the changed readings for rewired sensors.
+        Otherwise the monitor would take the changed readings for rewired sensors.
 
         Args:
             conversions: The new (scale, offset) by the id of the channel's entry in the wiring,

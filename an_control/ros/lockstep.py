@@ -68,7 +68,7 @@ class Lockstep:
 
         Returns:
             The newest stamp if all sources have sent a message with it and the node has not acted
-            on it yet, else None. Of a source without stamps any message since the last tick counts.
+            on it yet, else None. A source without stamps only needs to have sent any message.
         """
         if stamp_ns is None:
             self._unstamped.add(source)

@@ -241,7 +241,7 @@ class Settings:
 
     @property
     def policy_engine(self) -> EngineName | None:
-        """The implementation that computes the policy, such as "numpy"; None: the fastest one."""
+        """The implementation that computes the policy, such as "numpy"; None: choose the best."""
         return None if self.engine == "auto" else cast(EngineName, self.engine)
 
     @property

@@ -31,8 +31,8 @@ from an_control.wiring.config import check_no_topic_loops
 def declare_parameters(node: Node) -> None:
     """Declare the parameters of `Settings` with their descriptions, choices and ranges.
 
-    A value False from the node's start becomes "off" where "off" is a choice, because YAML reads
-    the word `off` as false.
+    A value False that was set at the node's start becomes "off" where "off" is a choice, because
+    YAML reads the word `off` as false.
 
     Raises:
         ValueError: A parameter was set to another type or out of its range. The text names it.

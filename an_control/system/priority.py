@@ -64,7 +64,7 @@ def exclude_new_objects_from_gc() -> None:
 
 
 def collect_new_garbage() -> None:
-    """Collect the garbage made since `exclude_existing_objects_from_gc`, unless it was not called.
+    """Collect the garbage made since `exclude_existing_objects_from_gc` was called, if ever.
 
     Call this while nothing waits for the process. It also frees the memory of deleted tuples, which
     Python keeps for reuse.

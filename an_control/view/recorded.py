@@ -380,7 +380,8 @@ class RecordedRobot:
     def advance_playback(self, seconds: float) -> None:
         """Show a later time if the recording plays, and send the browsers what has changed.
 
-        Playing stops at the end of the recording, and waits at the end of what has been computed.
+        Playing stops at the end of the recording. Before that it waits where the replay has not got
+        further yet.
 
         Args:
             seconds: The real time that has passed. It is multiplied by the speed of playing.

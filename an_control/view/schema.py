@@ -285,7 +285,7 @@ class TickUpdate(_Update):
 class MatrixUpdate(_Update):
     """An update of the attention weights, row by row, in hundredths of their largest magnitude.
 
-    A row may be the mean of several queries, and a column that of several channels.
+    A row stands for a query or the mean of several, a column for a channel or the mean of several.
     """
 
     rows: int

@@ -42,7 +42,7 @@ class Examinations:
         self.restart()
 
     def restart(self) -> None:
-        """Allow a request at once, because the wiring or policy has changed.
+        """Allow a new examination at once, because the wiring or policy has changed.
 
         An answer that is still awaited is about the old wiring, and is dropped when it arrives.
         """
@@ -51,23 +51,26 @@ class Examinations:
         """Whether the answer that is awaited is about an earlier wiring."""
 
     def send_request_if_due(self, ticks: RecentTicks) -> None:
-        """Send recorded ticks to the doctor, if it is idle, the pause is over, and they suffice."""
+        """Send the recorded ticks to the process that looks for mistakes in the wiring.
+
+        Do nothing while that process is busy, during a pause, or if there are too few ticks.
+        """
         if self.process.is_busy or len(ticks) < LEAST_TICKS or self._clock() < self._next_s:
             return
         self.send_request(ticks)
 
     def send_request(self, ticks: RecentTicks) -> None:
-        """Send recorded ticks to the doctor's process at once, without regard to the pause.
+        """Send the recorded ticks at once to the process that looks for mistakes in the wiring.
 
         Fetch the answer to the previous request before calling this.
         """
         self.process.send_request(self._make_request(ticks.copy_arrays()))
 
     def pop_answer(self) -> list[dict[str, Any]] | None:
-        """Return the doctor's answer once it has arrived and forget it, else None.
+        """Return the mistakes that were found in the wiring, once the answer has come, else None.
 
         The answer is a list of findings as mappings. An answer about an earlier wiring is dropped.
-        With each answer a pause begins, before which no further request is due.
+        With each answer a pause begins, in which no further request is due.
         """
         answer = self.process.pop_answer()
         if answer is None:
