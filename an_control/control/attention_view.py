@@ -36,9 +36,9 @@ def select_attention_columns(policy: Policy, ids: Sequence[str]) -> np.ndarray |
 def select_key_rows(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
     """Return the attention keys (N, k) of the newest step, one row of k numbers for each id.
 
-    A channel's attention key is compared with the attention queries to compute its weights. A
-    policy that reads camera images has no keys; each row is then what an image patch added to the
-    attention message, which is the sum over all channels.
+    Channels with similar keys get similar attention. A policy that reads camera images has no keys.
+    Its channels are image patches, and the row of a patch is what it added to the output of the
+    attention layer.
 
     Args:
         policy: The policy.

@@ -28,7 +28,7 @@ Limits = tuple[Values, Values]
 
 @dataclass
 class GateCounts:
-    """Counters of the commands that the gate changed, by reason.
+    """Counters of the commands that the safety gate changed, by reason.
 
     Attributes:
         not_finite: Commands with NaN or infinity, replaced by the safe command.
@@ -137,12 +137,11 @@ class SafeCommand:
         return held
 
     def forget_positions(self, *, also_measured: bool = False) -> None:
-        """Forget the positions that the safe command holds.
-
-        The next call of the object returns a safe command that holds the newest measured positions.
+        """Forget the held positions, so that the next safe command holds the newest measured ones.
 
         Args:
-            also_measured: Whether to forget these too, until `record_positions` is called.
+            also_measured: Whether to forget the measured positions too. Then the safe command is
+                unknown until `record_positions` is called.
         """
         if self._moves:
             self._held = None
@@ -151,21 +150,19 @@ class SafeCommand:
 
 
 class SafetyGate:
-    """A filter that keeps commands (A,) within the actuators' limits; call it with each command.
+    """A filter that keeps commands (A,) within the actuators' limits and rates of change.
 
-    The gate keeps each value within the limits of its actuator. It also limits how far the value
-    may differ from the newest command on the robot's topics, whichever node sent it (attribute
-    `last`). If that command is out of bounds, the nearest allowed command is used in its place. If
-    it is unknown, the gate's previous result is used, or the safe command at the start. A command
-    that is not finite is replaced by the safe command.
+    Call the object with each wanted command; it returns the command to send. The change is limited
+    from the newest command on the robot's topics (attribute `last`), whichever node sent it. While
+    that is unknown, it is limited from the gate's previous result. A wanted command with NaN or
+    infinity is replaced by the safe command.
 
     Args:
         command: The command section of the wiring, with the limits, the largest rates of change and
             the safe values of the actuators.
         step_s: Seconds between two commands.
-        ramp_s: Seconds of the ramp (gradual change) to the policy's commands, at the start and
-            after every safe command; 0: no ramp. It starts from the safe command, or from the last
-            command that was not ramped, as at the end of a bring-up.
+        ramp_s: Seconds of the ramp, a gradual change from the safe command or the start pose to the
+            policy's commands. It begins whenever the gate restarts. 0: no ramp.
         limits: Narrower limits than the wiring's, for messages that cannot represent the wiring's
             limits exactly (see `compute_sendable_limits`).
         field_steps: (A,) distances between the values that the message fields can hold (see
@@ -214,15 +211,15 @@ class SafetyGate:
         """The policy's share (0..1) in the previous command; the rest is the ramp's start."""
 
     def restart_at_next_positions(self) -> None:
-        """Restart the gate from a safe command that holds the positions that are recorded next.
+        """Restart from the safe command, and discard the positions that were measured so far.
 
-        Those that are known now may be old, because time may have passed since the last tick.
+        Call this at activation, because those positions may be old.
         """
         self.safe_command.forget_positions(also_measured=True)
         self.restart_from_safe_command()
 
     def reset_to_safe_command(self) -> Values:
-        """Restart the ramp from the safe command (A,), and return that command."""
+        """Return the safe command (A,), and blend from it to the policy's commands from now on."""
         self.restart_from_safe_command()
         return self._given.copy()
 
@@ -337,11 +334,10 @@ class EStop:
 class Watchdog:
     """A thread that sends the safe command while no other command is sent.
 
-    The watchdog trips (starts to act) once the newest command is `timeout_s` old. Then it sends the
-    safe command every `period_s` until `record_command` reports another command. It sends the safe
-    command in two more cases, which do not count as trips: while the e-stop (emergency stop) is
-    set, if the newest command is `period_s` old; and if no command has come `timeout_s` after
-    `start`.
+    The watchdog trips (starts to act) once the newest command is `timeout_s` old. It then sends the
+    safe command every `period_s` until `record_command` is called. It also sends the safe command
+    while the e-stop (emergency stop) is set, and if no first command comes after `start`; neither
+    counts as a trip.
 
     Args:
         send_safe: Sends the safe command and returns whether that was possible. It is impossible

@@ -160,7 +160,7 @@ class ActingPolicy:
         self.wanted = None
 
     def restart_monitor(self) -> None:
-        """Let the monitor of each policy start anew, because readings are scaled otherwise now."""
+        """Restart each policy's monitor, which would take changed scales for rewired sensors."""
         self.policy.restart_monitor()
         if self._next is not None:
             self._next.policy.restart_monitor()
@@ -168,10 +168,10 @@ class ActingPolicy:
     def set_previous_action_and_swap_if_ready(
         self, readings: Readings, last_command: np.ndarray | None
     ) -> bool:
-        """Give the policy its real previous action; let a new model compute or take over.
+        """Tell the policies which command was really sent; replace the old policy if it is time.
 
-        A new model from `start_policy_swap` computes on these readings without acting. Once it has
-        done so for long enough, it replaces the old model before the step of this tick.
+        Call this before the policy's step. A new policy from `start_policy_swap` makes a step on
+        these readings, whose action is not used. After one second of steps it replaces the old one.
 
         Args:
             readings: The sensor readings of this tick, which no policy has seen yet.
@@ -298,9 +298,10 @@ class Controller:
         check_wiring_fits_model(self.wiring, self.table.ids, model_path, model)
 
     def tick(self, now_ns: int, stamp_ns: int | None) -> Readings:
-        """Run one control step up to the decision: read, estimate, decide. Return the readings.
+        """Read the sensors, let the policy make a step on new readings, and return the readings.
 
-        Call `compute_command` afterwards for the command that follows from the decision.
+        The policy makes no step if too few channels have readings. Call `compute_command`
+        afterwards to get the command that is to be sent.
 
         Args:
             now_ns: The time now in ns, against which the age of readings is measured.
@@ -330,8 +331,8 @@ class Controller:
     def compute_command(self, now_ns: int | None) -> np.ndarray:
         """Return the command (A,) in physical units that is to be sent in the newest tick.
 
-        It is the safe command, a step of the bring-up to the start pose, or the policy's command,
-        each within the limits of the gate.
+        It is the safe command, a step of the motion to the start pose, or the policy's command. It
+        is kept within the actuators' limits.
 
         Args:
             now_ns: The time of sending in ns. None: one control period after the previous command,
@@ -359,8 +360,8 @@ class Controller:
     def start(self, *, bring_up: bool = True) -> None:
         """Start to act: move to the start pose, then ramp to the policy's commands.
 
-        Channels that match a wildcard (`*`) of the wiring and have been missing for long are no
-        longer expected.
+        Channels that were found by a wildcard (`*`) in the wiring, but have long been missing, no
+        longer count as expected.
 
         Args:
             bring_up: Whether to move the robot to its start pose first.
@@ -381,7 +382,7 @@ class Controller:
         return self.gate.reset_to_safe_command()
 
     def reset(self) -> None:
-        """Start a new episode: reset the policy and its identity monitor; discard camera frames."""
+        """Start a new episode: reset the state of the policy, and discard old camera frames."""
         self.acting.reset()
         self.table.discard_camera_frames()
         self.safe_reason = self.safe_cause = ""
@@ -411,13 +412,14 @@ class Controller:
         self.gate.safe_command.record_positions(positions)
 
     def make_rewired_table(self, wiring: Wiring) -> ChannelTable:
-        """Make the channel table for a changed wiring, which is then passed to `rewire`.
+        """Make the table that reads sensors by a changed wiring; `rewire` puts it to use.
 
         Args:
             wiring: The changed wiring: other topics, fields or channels.
 
         Raises:
-            WiringError: The new wiring differs in something that cannot change while the node runs.
+            WiringError: The new wiring does not fit the model, or changes the control rate or the
+                command section, which cannot change while the node runs.
         """
         for name in ("rate_hz", "command"):
             if getattr(wiring, name) != getattr(self.wiring, name):
@@ -433,22 +435,21 @@ class Controller:
         return table
 
     def rewire(self, table: ChannelTable) -> None:
-        """Read sensors by another channel table, from the next tick on.
-
-        The policy keeps its state, which belongs to channel ids and not to positions in the table.
+        """Switch to a changed wiring from the next tick on; the policy keeps its state.
 
         Args:
-            table: The channel table that `make_rewired_table` returned.
+            table: The table of the changed wiring, as `make_rewired_table` returned it.
         """
         self.table = table
 
     def correct(self, table: ChannelTable) -> None:
-        """Read sensors by a channel table with other scales and offsets, from the next tick on.
+        """Switch to a wiring with corrected scales and offsets from the next tick on.
 
-        The monitor of the policy starts anew, because it would take the change for a rewiring.
+        The policy's monitor is restarted, because it would take the changed readings for rewired
+        sensors.
 
         Args:
-            table: The channel table that `make_rewired_table` returned.
+            table: The table of the corrected wiring, as `make_rewired_table` returned it.
         """
         self.rewire(table)
         self.acting.restart_monitor()

@@ -83,9 +83,11 @@ def explain_wrong_rate(wiring: Wiring, model: Model) -> str:
 def describe_dead_policy(model_path: str, model: Model) -> str:
     """Return a warning if all weights of a model's policy are 0, else "".
 
+    For an ONNX model, whose weights are not read, the result is "".
+
     Args:
         model_path: The model file, for the text.
-        model: The model. Of an ONNX file only the monitor's weights are known, and do not count.
+        model: The model.
     """
     own = [array for name, array in model.arrays.items() if not name.startswith(NETWORKS)]
     if not own or any(array.any() for array in own):
@@ -261,7 +263,10 @@ def describe_scale_differences(wiring: Wiring, model_path: str, model: Model) ->
 
 
 def describe_assumed_limit(model_path: str, model: Model) -> str:
-    """Return a note if no file says how large the actions of an ONNX network may be, else ""."""
+    """Return a note if an ONNX model's actions are cut off at 1 only by assumption, else "".
+
+    The note says how to name the largest action in a file.
+    """
     if model.network is None or not model.network.layout.limit_is_assumed:
         return ""
     return (
@@ -309,9 +314,9 @@ def compare_channels(wiring: Wiring, ids: Sequence[str], model: Model) -> Channe
 def check_channels_of_fixed_order_model(
     wiring: Wiring, ids: Sequence[str], model_path: str, model: Model
 ) -> None:
-    """Check that the wiring has exactly the channels of a model that needs a fixed order.
+    """Check that the wiring has exactly the channels of a model whose inputs have a fixed order.
 
-    The order in which the wiring lists them does not matter.
+    The wiring may list them in any order, because they are matched by id.
 
     Args:
         wiring: The wiring: which topics feed which channels of the policy.

@@ -22,7 +22,7 @@ LOST_PERIODS = 1.75
 
 
 class TickArrays(NamedTuple):
-    """Unscaled readings and commands of T successive ticks, for N channels and A actuators."""
+    """Readings of N channels and commands to A actuators in T successive ticks (control steps)."""
 
     raw: np.ndarray
     """(T, N) numbers of the message fields, before scale and offset; NaN where missing."""

@@ -82,8 +82,8 @@ class Loop:
         thread_priority: Real-time priority of the thread that ticks, while the node is active in
             real time; 0 = ordinary priority.
         recorder: Records messages, ticks, commands and events; None: nothing is recorded.
-        corrects: The kinds of mistakes in the wiring that the doctor corrects while the node runs
-            (see `RunningDoctor`); None: there is no doctor.
+        corrects: The kinds of mistakes in the wiring that are corrected while the node runs, some
+            of "scale", "sign" and "offset"; None: mistakes are not even looked for.
     """
 
     def __init__(
@@ -277,7 +277,7 @@ class Loop:
             self._send_safe_command(self.controller.gate.reset_to_safe_command, CommandKind.HALT)
 
     def make_rewired_table(self, wiring: Wiring) -> ChannelTable:
-        """Make the channel table for a changed wiring, which is then passed to `rewire`.
+        """Make the table that reads sensors by a changed wiring; `rewire` puts it to use.
 
         Args:
             wiring: The changed wiring: other topics, fields or channels.
@@ -292,10 +292,10 @@ class Loop:
         return table
 
     def rewire(self, table: ChannelTable) -> None:
-        """Read sensors by another channel table, from the next tick on.
+        """Switch to a changed wiring from the next tick on, and subscribe to its topics.
 
         Args:
-            table: The channel table that `make_rewired_table` returned.
+            table: The table of the changed wiring, as `make_rewired_table` returned it.
 
         Raises:
             ValueError: A topic cannot be subscribed; then nothing is changed.
@@ -310,7 +310,7 @@ class Loop:
         """Read some channels with another scale and offset from the next tick on.
 
         Args:
-            conversions: Scale and offset by the id of the channel's entry in the wiring.
+            conversions: The new (scale, offset) by the id of the channel's entry in the wiring.
 
         Raises:
             ValueError: A channel cannot be read like that; then nothing is changed.
@@ -321,10 +321,13 @@ class Loop:
         self.controller.correct(table)
 
     def restart_monitor(self, conversions: Conversions) -> None:
-        """Let the monitor start anew, because a rewiring has also changed scales and offsets.
+        """Restart the policy's monitor after a change of scales and offsets of channels.
+
+        Otherwise the monitor would take the changed readings for rewired sensors.
 
         Args:
-            conversions: The new scales and offsets by the id of the channel's entry in the wiring.
+            conversions: The new (scale, offset) by the id of the channel's entry in the wiring,
+                for the recording.
         """
         self._record_correction(conversions)
         self.controller.acting.restart_monitor()
@@ -339,10 +342,10 @@ class Loop:
         self._record.record_event("correct", values=values)
 
     def set_corrected_kinds(self, kinds: Sequence[str]) -> None:
-        """Set which mistakes in the wiring the doctor corrects by itself; none: undo corrections.
+        """Set which mistakes in the wiring are corrected automatically while the node runs.
 
         Args:
-            kinds: "scale", "sign" and "offset".
+            kinds: Some of "scale", "sign" and "offset". If empty, earlier corrections are undone.
         """
         if self.doctor is not None:
             self.doctor.set_automatically_corrected_kinds(kinds)
@@ -463,7 +466,9 @@ class Loop:
 
 
 class LoopGuard:
-    """The watchdog of a loop, the priority of its threads, and log lines about slow ticks.
+    """A guard of a control loop's timing, with a watchdog and the real-time priority of threads.
+
+    It also logs ticks (control steps) that are too slow.
 
     Args:
         logger: The node's logger.
@@ -599,7 +604,7 @@ class LoopGuard:
 
 
 class LoopReports:
-    """The reports on a loop: diagnostics, log lines on changes, and the policy's attention.
+    """A publisher of what a control loop does: diagnostics, log lines, readings and attention.
 
     Args:
         node: Owns the publishers.
@@ -645,7 +650,7 @@ class LoopReports:
         )
 
     def start_reporting(self) -> None:
-        """Forget what was logged before, because the loop starts to act; log unusual settings."""
+        """Log unusual settings when the loop starts to act, and forget what was logged before."""
         self.ticks.ignore_gap_before_next_tick()
         self._log_unusual_settings()
         self.events.forget_logged_changes(time.monotonic())
@@ -709,9 +714,9 @@ def _check_any_source_has_stamps(table: ChannelTable) -> None:
 
 
 def prepare_first_ticks(logger: RcutilsLogger, controller: Controller) -> None:
-    """Log the configuration, and do slow first-time work that would delay the first ticks.
+    """Log the configuration, and do now what is slow and would delay the first ticks.
 
-    That work is Python's first search for the source line of a log call, and a garbage collection.
+    This is a garbage collection, and the first log call, for which Python visits all modules.
     """
     # rclpy finds the line that logs by `inspect`, which at its first use visits all modules: 40 to
     # 180 ms. A line below the logger's level does not get that far.

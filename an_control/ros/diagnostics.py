@@ -96,7 +96,7 @@ class TickTimes:
         self._last_s = begin_s
 
     def ignore_gap_before_next_tick(self) -> None:
-        """Let the next tick start at any time without a missed deadline."""
+        """Do not count the next tick as late, however long after the previous one it starts."""
         self._last_s = np.inf
 
     def compute_duration_percentile_us(self, percent: float) -> float:
@@ -500,11 +500,11 @@ class DiagnosticsReport:
 def make_ok_text_and_values_of_monitor_report(
     report: MonitorReport,
 ) -> tuple[bool, str, dict[str, Any]]:
-    """Return the findings of the identity monitor in the form of a diagnostic status.
+    """Return a diagnostic status of the monitor, which detects rewired sensors.
 
     Returns:
-        Three values: whether all signals are where they are wired, a description in words, and a
-        mapping from names to further values.
+        Three values: whether every sensor arrives where it is wired, a description in words, and
+        further values by name, such as "rewires detected".
     """
     fine, text = False, "all signals are where they are wired"
     if report.waiting:
@@ -611,7 +611,9 @@ class EventLog:
         self._log_new_configuration_notes(0.0)
 
     def forget_logged_changes(self, now_s: float) -> None:
-        """Forget what was logged, because the node starts to control the robot.
+        """Forget what was logged before, so that it is logged again where it still applies.
+
+        Call this when the node starts to control the robot.
 
         Args:
             now_s: The time of the steady clock.

@@ -126,7 +126,7 @@ def count_nodes_of_same_name(node: Node) -> int:
 
 
 def suggest_similar_topic(node: Node, topic: str, type_: str) -> str:
-    """Return the end of a text that suggests another topic for one that has no publisher, or "".
+    """Suggest a published topic with a name similar to that of a topic without a publisher.
 
     Args:
         node: The node whose view of the ROS graph is searched.
@@ -134,8 +134,8 @@ def suggest_similar_topic(node: Node, topic: str, type_: str) -> str:
         type_: The message type of the topic; only topics of this type are considered.
 
     Returns:
-        Text that follows the words "no publisher" and names a published topic with a similar name;
-        "" if there is none.
+        The end of an error text, such as "; /joint_states is published with this type"; "" if no
+        topic of this type is published.
     """
     name = node.resolve_topic_name(topic)
     others = [

@@ -175,13 +175,12 @@ class MessageDelay:
 
 
 class Arrivals:
-    """A corrector of the arrival times of messages that had to wait in a queue.
+    """A corrector of arrival times, for messages that waited in a queue before they were read.
 
-    If the executor says when a message was published, its arrival time is moved back by how much
-    longer it was on its way than the publisher's fastest recent message. If the executor does not
-    say so, gaps are used: times of more than two control periods in which this process made no tick
-    (control step). A message that arrives in a gap, or in the control period after it, gets the
-    start of the gap as its arrival time.
+    A message that took longer than its publisher's fastest recent message counts as arrived earlier
+    by the difference. If the executor does not say when messages were published, pauses of this
+    process are used instead, which are more than two control periods without a tick (control step).
+    A message that is read in a pause or just after it counts as arrived when the pause began.
 
     Args:
         period_ns: The control period in ns.
@@ -317,13 +316,12 @@ class Inputs:
         self._watch = node.create_timer(WATCH_S, self._resubscribe_on_qos_change, clock=steady)
 
     def check_message_types(self, table: ChannelTable) -> None:
-        """Check that each source that is moved to another topic finds messages of its type there.
+        """Check that the new topics of a changed wiring carry messages of the expected types.
 
         A topic that is unknown in the ROS graph passes the check.
 
         Args:
-            table: The channel table that is going to be used, with the topic and type of each
-                source.
+            table: The channel table of the changed wiring, with the topic and type of each source.
 
         Raises:
             WiringError: A topic carries only messages of other types.
@@ -338,14 +336,16 @@ class Inputs:
                 raise WiringError(table.wiring.file, key, source.topic, allowed)
 
     def resubscribe_and_get_moved_sources(self, table: ChannelTable) -> set[str]:
-        """Subscribe to the topics of a channel table, and store messages in it from now on.
+        """Subscribe to the topics of a changed wiring, and store their messages from now on.
 
-        Return the names of the sources that read another topic than before. The subscription of a
-        topic that no source reads any longer is kept for at least 0.2 s (`WATCH_S`), so that a
-        source that soon returns to it misses no message.
+        The subscription of a topic that is no longer read is kept for at least 0.2 s (`WATCH_S`),
+        so that no message is missed if the wiring is soon changed back.
 
         Args:
-            table: The channel table, which replaces the present one.
+            table: The channel table of the changed wiring, in which messages are stored.
+
+        Returns:
+            The names of the sources (entries of the wiring) that read another topic than before.
 
         Raises:
             ValueError: A topic cannot be subscribed; then the old table is kept.
@@ -373,13 +373,12 @@ class Inputs:
     def store_newest_messages_for_moved_sources(
         self, sources: Iterable[str], is_stamp_awaited: Callable[[int | None], bool]
     ) -> None:
-        """Store the newest message of each topic that sources have just begun to read.
+        """Store the last message that arrived on a topic before a source was moved to it.
 
-        These messages arrived before the sources read the topic. Each is stored only if a tick
-        still needs it.
+        In lockstep with a simulator the next tick (control step) may still need that message.
 
         Args:
-            sources: The names of the sources that now read another topic than before.
+            sources: The names of the sources (entries of the wiring) that were just moved.
             is_stamp_awaited: Returns whether a tick still needs a message with the given stamp.
         """
         for source in sources:
@@ -607,7 +606,7 @@ def find_publishers(node: Node, topic: str) -> list[TopicEndpointInfo]:
 
 
 def is_latched(endpoint: TopicEndpointInfo | Subscription[Any]) -> bool:
-    """Return whether a publisher keeps its last messages, or a subscription asks for kept ones."""
+    """Return whether a publisher or subscription is latched (durability "transient local")."""
     return bool(endpoint.qos_profile.durability == DurabilityPolicy.TRANSIENT_LOCAL)
 
 

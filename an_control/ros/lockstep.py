@@ -13,16 +13,16 @@ RESTART_NS = 1_000_000_000
 
 
 class Lockstep:
-    """A record of which sources (subscribed topics) have delivered the pending time stamp.
+    """A record of which sources (subscribed topics) have sent a message with the newest stamp.
 
-    The pending stamp is the newest one that the node has received; a source has delivered it once
-    it has sent a message with this stamp. No method reads a clock, so all times are arguments.
+    In lockstep a simulator waits for each command, and all messages of a step have the same time
+    stamp. This object says when to act on a stamp. It reads no clock; all times are arguments.
 
     Args:
         sources: The names of the sources.
-        wait_ns: The longest time in ns to wait for the messages of the other sources, after the
-            first message since the node has acted. If newer stamps come meanwhile, the wait does
-            not start again, because a source whose stamps lag would make it endless.
+        wait_ns: The longest time in ns to wait for the other sources, from the first message after
+            the node has acted. Newer stamps do not restart the wait, because a source whose stamps
+            lag would make it endless.
     """
 
     def __init__(self, sources: Iterable[str], wait_ns: int) -> None:
@@ -41,7 +41,7 @@ class Lockstep:
     def set_sources_and_find_ready_stamp_ns(
         self, sources: Iterable[str], moved_sources: Iterable[str]
     ) -> int | None:
-        """Wait for messages of these sources from now on. Return the stamp to act on now, or None.
+        """Replace the sources to wait for. Return the stamp to act on now, or None.
 
         Args:
             sources: The names of all sources.
@@ -49,8 +49,8 @@ class Lockstep:
                 have got on their old topic no longer count.
 
         Returns:
-            The pending stamp if all these sources have delivered it and the node has not acted on
-            it yet, else None.
+            The newest stamp if all these sources have sent a message with it and the node has not
+            acted on it yet, else None.
         """
         self._sources = frozenset(sources)
         self._have.difference_update(moved_sources)
@@ -67,8 +67,8 @@ class Lockstep:
             now_ns: The time of the message's arrival.
 
         Returns:
-            The pending stamp if all sources have delivered it and the node has not acted on it yet,
-            else None.
+            The newest stamp if all sources have sent a message with it and the node has not acted
+            on it yet, else None. A source without stamps only needs to have sent any message.
         """
         if stamp_ns is None:
             self._unstamped.add(source)
@@ -93,7 +93,7 @@ class Lockstep:
         return stamp_ns > self._pending_ns or (stamp_ns == self._pending_ns and not self._acted)
 
     def is_stamp_repeated(self, stamp_ns: int | None) -> bool:
-        """Return whether a message repeats the pending stamp, on which the node has already acted.
+        """Return whether a message repeats the newest stamp, on which the node has already acted.
 
         The simulator sends a stamp again only if the command for it was lost.
 
@@ -103,13 +103,13 @@ class Lockstep:
         return self._acted and stamp_ns is not None and stamp_ns == self._pending_ns
 
     def find_overdue_stamp_ns(self, now_ns: int) -> int | None:
-        """Return the pending stamp if the time to wait for further sources is over, else None."""
+        """Return the newest stamp if the node has waited long enough to act on it, else None."""
         if self._acted or self._pending_ns is None:
             return None
         return self._pending_ns if now_ns - self._since_ns >= self._wait_ns else None
 
     def mark_stamp_as_acted_on(self) -> None:
-        """Record that the node has acted on the pending stamp and must not act on it again."""
+        """Record that the node has acted on the newest stamp and must not act on it again."""
         self._acted = True
         self._unstamped.clear()
 

@@ -101,7 +101,7 @@ class ModelSwap:
         self._thread: threading.Thread | None = None
 
     def explain_model_refusal(self, path: str) -> str:
-        """Return why a model cannot replace the policy, as far as its file's header shows, or "".
+        """Return why a model cannot replace the policy, or "" if its file's header shows no reason.
 
         A file without a header (ONNX), or with one of more than 64 KiB (`QUICK_HEADER`), is only
         checked later, by the background thread.
@@ -247,8 +247,8 @@ def print_help_if_asked(
     Args:
         program: The name of the executable.
         about: A description of the executable.
-        declare: A function that declares the parameters of the executable's node on the object that
-            it is given.
+        declare: A function that declares the parameters of the executable's node. It is called with
+            a stand-in for the node.
         arguments: The arguments of the executable; None: those of this process.
     """
     if not {"-h", "--help"} & set(sys.argv[1:] if arguments is None else arguments):

@@ -125,7 +125,7 @@ class Operator:
     def iterate_policy_nodes(self, settle_s: float = SETTLE_S) -> Iterator[str]:
         """Yield the full name of each policy node on the network as soon as it is found.
 
-        None is yielded if none is found within `timeout_s`.
+        The iteration ends without a name if there is no policy node within `timeout_s`.
 
         Args:
             settle_s: Seconds for which further nodes are looked for after each one that was found.
@@ -146,10 +146,10 @@ class Operator:
         return sum(f"{space.rstrip('/')}/{name}" == node for name, space in names)
 
     def latch_estop(self, node: str) -> FailureReason:
-        """Latch the e-stop of a node by topic and by service. Return why it refused, or "".
+        """Latch a node's e-stop (emergency stop). Return why it refused, or "".
 
-        The topic needs no answer, and reaches several nodes of one name. A node that ends at its
-        e-stop, as a motion test does, need not answer.
+        This uses a topic, which also reaches further nodes of the same name, and then a service. If
+        the node has ended before it answered, this counts as success.
 
         Raises:
             TimeoutError: The node is not there, or it is there and does not answer.
@@ -173,10 +173,10 @@ class Operator:
         self._estops[node].publish(Bool(data=True))
 
     def wait_until_estops_have_arrived(self) -> None:
-        """Wait until each published e-stop has reached all nodes of its name.
+        """Wait until the e-stops of `latch_estop` have reached all nodes with these names.
 
-        For three seconds (`ESTOP_SETTLE_S`) further nodes of this name are looked for. A second
-        later the wait ends in any case.
+        This takes three seconds (`ESTOP_SETTLE_S`), in which further nodes with these names are
+        discovered, and at most one more second.
         """
         settled_s = time.monotonic() + ESTOP_SETTLE_S
         until_s = settled_s + SETTLE_S

@@ -149,8 +149,8 @@ class CommandOutput:
     def send(self, values: np.ndarray, stamp_ns: int | None, kind: CommandKind) -> bool:
         """Send a command (A,). Return whether the whole command was sent.
 
-        If it has NaN or infinity, only the messages without are sent: an arm whose position to hold
-        is unknown does not keep a base from stopping. The caller must hold `lock` from before it
+        Messages with NaN or infinity are left out, and the others are still sent. So a base can
+        stop although the position of its arm is unknown. The caller must hold `lock` from before it
         computes the command.
 
         Args:

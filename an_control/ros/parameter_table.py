@@ -29,8 +29,8 @@ class Parameter:
         text: A description of what the parameter does.
         choices: The allowed values, each with its meaning; empty if any value is allowed.
         bounds: The lowest and the highest number that is allowed; None: no bounds.
-        unset: What the node does if the parameter is not set, in words, for a parameter whose
-            default value only means "not set" (such as `UNSET`); "" for other parameters.
+        unset: A description of what the node does by default, for a parameter whose default value
+            (such as `UNSET`) only means "not set"; "" for other parameters.
         when: When the parameter can be set: only when the node is started ("start"), until the node
             is configured ("unconfigured"), or "always".
     """
@@ -241,27 +241,33 @@ class Settings:
 
     @property
     def policy_engine(self) -> EngineName | None:
-        """The argument `engine` of `load_policy`, according to these settings."""
+        """The implementation that computes the policy, such as "numpy"; None: choose the best."""
         return None if self.engine == "auto" else cast(EngineName, self.engine)
 
     @property
     def policy_monitor(self) -> Monitor | None:
-        """The argument `monitor` of `load_policy`, according to these settings."""
+        """The reaction to sensors that are rewired without notice; None: as the model file says."""
         return None if self.monitor == "model" else cast(Monitor, self.monitor)
 
     @property
     def policy_recovery(self) -> float | None:
-        """The argument `recovery` of `load_policy`, according to these settings."""
+        """The change of the readings per tick below which the robot counts as standing still.
+
+        None: the model's value. 0: the robot never counts so.
+        """
         return None if self.recovery < 0.0 else self.recovery
 
     @property
     def policy_ramp_s(self) -> float | None:
-        """The argument `ramp_s` of `Controller`, according to these settings."""
+        """The seconds in which commands change from the safe command to the policy's.
+
+        None: the duration that the model was trained with. 0: no gradual change.
+        """
         return None if self.ramp_s < 0.0 else self.ramp_s
 
     @property
     def policy_trigger(self) -> Trigger:
-        """The argument `trigger` of `Loop`, according to these settings."""
+        """What starts a control step in real time: new messages ("sources") or a "timer"."""
         return cast(Trigger, self.trigger)
 
 
@@ -285,11 +291,11 @@ ALL_PARAMETERS = {**PARAMETERS, USE_SIM_TIME.name: USE_SIM_TIME}
 
 
 def make_parameter_values(**options: Any) -> dict[str, Any]:
-    """Return the values of the node's parameters for some options, by name.
+    """Convert options, for example of a command line, to values of the node's parameters by name.
 
     Args:
-        options: The values of the options; an option has the name of its parameter. None becomes
-            the parameter's default.
+        options: The options, each with the name of its parameter. None becomes the parameter's
+            default.
 
     Raises:
         KeyError: An option is not a parameter of the node.

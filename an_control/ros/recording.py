@@ -81,10 +81,10 @@ def make_recorder(node: Node, settings: Settings, controller: Controller) -> Nod
 
 
 def make_limits(settings: Settings) -> Limits:
-    """Return the limits of a recording's size that a node's parameters ask for.
+    """Return the maximum sizes of a recording's files that a node's parameters ask for.
 
-    Only whole files are deleted. So if all files together have a limit and a single one has none,
-    or a larger one, a new file is started after a quarter of the whole.
+    Old data is deleted only as whole files. So if the total size is limited, the single file is
+    limited too: by its own limit if that is not above the total, else by a quarter of the total.
     """
     split_bytes = int(settings.record_split_mb * MB)
     total_bytes = int(settings.record_max_mb * MB)
@@ -143,9 +143,9 @@ class LoopRecord:
             self.recorder.flush()
 
     def flush_without_ticks(self) -> None:
-        """Pass what was recorded to the disk or the black box, if no tick came since the last call.
+        """Write out what was recorded, if there was no tick (control step) since the last call.
 
-        A timer calls it once a second; where ticks come, they do this themselves.
+        A timer calls this once a second. While there are ticks, `record_readings` writes.
         """
         if self._tick is self._tick_of_last_flush and self.recorder is not None:
             self.recorder.flush(even_if_few=True)

@@ -57,9 +57,9 @@ class LoopClock:
 def make_steady_clock() -> Clock:
     """Return a steady clock for use by a single timer.
 
-    Each timer needs its own clock because of a fault in rclpy's events executor. If one timer is
-    reset while another timer on the same clock is due but not yet called, the executor calls this
-    other timer twice, and then too late.
+    Two timers must not share a clock, because of a fault in rclpy's events executor. If one of them
+    is reset while the other is due but not yet called, the executor calls the other one twice, and
+    then too late.
     """
     return Clock(clock_type=ClockType.STEADY_TIME)
 
@@ -67,12 +67,12 @@ def make_steady_clock() -> Clock:
 class Ticker(ABC):
     """An object that starts a loop's ticks (control steps), when messages have come or by a timer.
 
-    The loop tells it of each stored message (`record_message`) and of each tick (`record_tick`).
+    The loop must call `record_message` after each stored message and `record_tick` in each tick.
 
     Args:
-        node: Owns the timer.
-        tick: Makes a tick.
-        timer: The timer that causes a tick where no message does.
+        node: The node that owns the timer.
+        tick: Called to make a tick, with the stamp of its readings in lockstep, else with None.
+        timer: The timer that starts a tick if no message does.
     """
 
     lockstep: bool
@@ -84,7 +84,7 @@ class Ticker(ABC):
 
     @abstractmethod
     def record_message(self, source: str, stamp_ns: int | None) -> None:
-        """Record that a source got a message. Start a tick if it needs no further message.
+        """Record that a source (subscribed topic) got a message, and start a tick if one is due.
 
         Args:
             source: The name of the source.
@@ -118,7 +118,10 @@ class Ticker(ABC):
         """
 
     def accept_any_next_stamp(self) -> None:
-        """Accept any next stamp as new, because the node starts to act or an episode starts."""
+        """Forget earlier time stamps, so that any next one counts as new, even an older one.
+
+        Call this when the node starts to act or an episode starts.
+        """
         return
 
     def close(self) -> None:
@@ -133,10 +136,10 @@ class LockstepTicker(Ticker):
     `wait_s` after the first message since the previous tick.
 
     Args:
-        node: Owns the timer.
-        sources: Names of the sources.
+        node: The node that owns the timer.
+        sources: Names of the sources (subscribed topics).
         wait_s: Seconds to wait for the other sources after the first message since a tick.
-        tick: Makes a tick.
+        tick: Called to make a tick, with the stamp of its readings.
         on_repeated_stamp: Called when a stamp that has been acted on comes again, because the
             command for it was lost.
     """
@@ -193,7 +196,7 @@ class LockstepTicker(Ticker):
         return self._stamps.is_stamp_awaited(stamp_ns)
 
     def accept_any_next_stamp(self) -> None:
-        """Accept any next stamp as new, even an older one."""
+        """Forget earlier time stamps, so that any next one counts as new, even an older one."""
         self._stamps.forget_stamps()
 
     def _tick_if_overdue(self) -> None:
@@ -207,10 +210,10 @@ class RealTimeTicker(Ticker):
     """A ticker at the control rate, whose ticks start by messages or by a timer alone.
 
     Args:
-        node: Owns the timer.
-        sources: Names of the sources.
+        node: The node that owns the timer.
+        sources: Names of the sources (subscribed topics).
         step_s: Control period in seconds.
-        tick: Makes a tick.
+        tick: Called to make a tick, with None.
         clock: Gives the time against which the age of readings is measured.
         trigger: What starts a tick: a message from every source ("sources"), or the timer alone
             ("timer").
@@ -263,11 +266,11 @@ class RealTimeTicker(Ticker):
             self._schedule.set_sources(sources)
 
     def is_stamp_awaited(self, stamp_ns: int | None) -> bool:
-        """Return False, because in real time an earlier message is too old for the next tick."""
+        """Return False, because in real time no tick waits for a certain stamp."""
         return False
 
     def tick_when_due(self) -> None:
-        """Tick, because the timer is due; if it calls this method too early, set the timer again.
+        """Start a tick, because the timer has fired; if it fired too early, set it again.
 
         This method must have no parameters, because rclpy's events executor would pass arguments
         for them.

@@ -38,9 +38,8 @@ Threads = tuple[Callable[[], int], Callable[[int], Any]]
 class OneBlasThread:
     """A decorator that limits numpy's BLAS library to one thread while a function runs.
 
-    The whole process has one number of BLAS threads, and several decorated functions may run at the
-    same time. So the first of them to begin stores the number, and the last of them to end restores
-    it.
+    Several decorated functions may run at the same time. The old number of threads, which holds for
+    the whole process, is restored when the last of them ends.
 
     Args:
         threads: The functions that read and set the number of threads; None: limit nothing.

@@ -71,6 +71,8 @@ IMPORTED = re.compile(
 def hash_source_and_imports(path: str) -> str:
     """Return a hash of a source file and of all files of this project that it imports.
 
+    Compiled code is stored on disk under this hash, because it may contain code of all these files.
+
     Args:
         path: The path of the source file.
     """

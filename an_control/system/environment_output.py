@@ -100,8 +100,8 @@ class EnvironmentOutput(io.TextIOBase):
 
         Args:
             text: The text.
-            lines: The number of lines of the whole text, if the caller has cut off its end; None:
-                count the lines of `text`.
+            lines: The number of lines to count, if `text` is only the beginning of a longer output;
+                None: the lines of `text`.
         """
         self.lines += text.count("\n") if lines is None else lines
         if not self.first:
@@ -156,11 +156,10 @@ class EnvironmentOutput(io.TextIOBase):
 
     @contextmanager
     def print_remaining_notes_at_end(self) -> Iterator[None]:
-        """Print the notes that are left when this block ends, and say if output was lost.
+        """Print the notes of `add_note` that are left when this block ends.
 
-        Output is lost if no `save_to_folder` block has saved it to a file. Nothing is printed if
-        the block ends with an error of an environment or a refused environment, because the message
-        of that exception says more.
+        Also say if output was not saved to a file by `save_to_folder`. Print nothing if the block
+        raises BrokenEnvironmentError or ValueError, whose message says more.
         """
         try:
             yield

@@ -45,11 +45,11 @@ def open_regular_file(path: str | os.PathLike[str]) -> FileIO:
 
 
 def prevent_blocking_writes() -> None:
-    """Let writes to a terminal or pipe on the standard output and error fail instead of waiting.
+    """Let a write to standard output or error fail if it would have to wait.
 
-    A terminal that was stopped by Ctrl-S, or a pipe that nobody reads, would stop a thread that
-    writes a log line, and with Python's lock all others. Lines are lost then. The streams are
-    opened anew, because the flag would also apply to other processes that share them.
+    Otherwise a terminal stopped by Ctrl-S, or a pipe that nobody reads, would stop all threads of a
+    process that logs. Such log lines are lost. Other processes on the same terminal or pipe are not
+    affected.
     """
     for descriptor in (1, 2):
         with suppress(OSError):

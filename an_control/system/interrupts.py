@@ -83,8 +83,8 @@ def make_command_end_with_parent(command: Sequence[str]) -> list[str]:
 def run_child_process(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program in another process until the block of this context ends.
 
-    It ends with this process too, and it does not get the Ctrl-C of this process's terminal. If it
-    has not ended 5 s (`STOP_S`) after SIGTERM, it is killed.
+    The program also ends if this process ends, and it does not get the Ctrl-C of this process's
+    terminal. If it has not ended 5 s (`STOP_S`) after SIGTERM, it is killed.
 
     Args:
         command: The program and its arguments.

@@ -42,12 +42,10 @@ def raise_process_priority() -> bool:
 
 
 def exclude_existing_objects_from_gc() -> None:
-    """Exclude all existing objects from later garbage collections; `gc.unfreeze` reverts that.
+    """Collect garbage, and exclude all remaining objects from later garbage collections.
 
-    A collection that visits everything that was imported would delay a tick (control step) by 20
-    ms. After the exclusion garbage is collected once more, so that Python counts only the few
-    objects that are not excluded: it starts its next full collection when their number has grown by
-    a quarter. Until that collection Python keeps the memory of deleted tuples.
+    Otherwise a later collection would visit everything that was imported, and delay a tick (control
+    step) by 20 ms. `gc.unfreeze` reverts the exclusion.
     """
     gc.unfreeze()  # objects that were frozen before may be garbage by now
     gc.collect()
@@ -56,20 +54,20 @@ def exclude_existing_objects_from_gc() -> None:
 
 
 def exclude_new_objects_from_gc() -> None:
-    """Exclude also the objects made since `exclude_existing_objects_from_gc` was called.
+    """Repeat `exclude_existing_objects_from_gc` for newer objects, unless it was never called.
 
-    Do nothing if that function was never called. Call this one while nothing waits for the process,
-    because it collects all garbage.
+    This takes a while, because it collects all garbage. So call it while nothing waits for the
+    process.
     """
     if gc.get_freeze_count() > FROZEN_AT_START:
         exclude_existing_objects_from_gc()
 
 
 def collect_new_garbage() -> None:
-    """Collect the garbage made since `exclude_existing_objects_from_gc` was called.
+    """Collect the garbage made since `exclude_existing_objects_from_gc` was called, if ever.
 
-    Do nothing if that function was never called. Call this one while nothing waits for the process.
-    It also frees the tuples that Python keeps for reuse, up to 2,000 of each length.
+    Call this while nothing waits for the process. It also frees the memory of deleted tuples, which
+    Python keeps for reuse.
     """
     if gc.get_freeze_count() > FROZEN_AT_START:
         gc.collect()
@@ -121,7 +119,9 @@ def drop_real_time_priority(thread: int) -> None:
 
 
 class RealTimePriority:
-    """The real-time priority of the control threads, which can be requested and released.
+    """A switch for the real-time priority of the control threads.
+
+    After `request`, each thread that calls `apply_to_thread` gets the priority until `release`.
 
     Args:
         priority: Priority of SCHED_FIFO, 1 to 99; 0 leaves the scheduling as it is.
@@ -139,11 +139,11 @@ class RealTimePriority:
         self._wanted = self.priority > 0
 
     def apply_to_thread(self) -> FailureReason:
-        """Give the calling thread real-time priority. Return why that failed, or "".
+        """Give the calling thread real-time priority, if requested. Return why that failed, or "".
 
-        If the thread has the priority already and has used more than 80 % of a core (`MAX_SHARE`),
-        this fails, and all threads lose the priority. After a failure all further calls do nothing
-        and return "", until the next `request`.
+        Call this in every tick: it also fails if the thread has meanwhile used more than 80 % of a
+        core (`MAX_SHARE`). After a failure all threads lose the priority, and further calls do
+        nothing and return "" until the next `request`.
         """
         if not self._wanted:
             return ""

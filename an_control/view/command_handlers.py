@@ -67,10 +67,10 @@ class CommandHandlers:
             self.lockstep, self.model, self.wiring = False, "", ""
 
     def update_panel_with_reported_signal_order(self) -> None:
-        """Show in the panel which signal each input slot carries, by the scrambler's newest report.
+        """Show in the panel where each sensor's signal arrives now, as the scrambler reports it.
 
-        Do nothing if there is no new report, or while a command changes the wiring, because the
-        panel would show half of the change. Such a command waits for the report itself.
+        The scrambler is the node that mixes up sensors. Nothing is done without a new report, or
+        while a command changes the wiring, because the panel would show half of the change.
         """
         if not self._turn.locked() and (order := self._pop_reported_signal_order()) is not None:
             self.panel.set_signal_order(order)
@@ -82,8 +82,8 @@ class CommandHandlers:
 
         Args:
             graph: The robot's nodes.
-            node_is_new: Whether the policy node was just found. In this case its present wiring
-                counts as that of its wiring file.
+            node_is_new: Whether the policy node was just found. Its present wiring is then taken as
+                that of its wiring file, to which a user can return.
         """
         async with self._turn:
             policy = graph.policy

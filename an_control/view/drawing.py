@@ -28,7 +28,9 @@ _SPACE = ((-MAX_M, MAX_M),) * 3
 
 
 def find_skeleton(joints: Sequence[str], wiring: str) -> Skeleton | None:
-    """Return the skeleton by which a robot is drawn, or None if no drawing fits it.
+    """Find the skeleton (tree of links) by which a robot is drawn; return None if none fits.
+
+    It comes from a drawing file beside the wiring file, else from those that ship with the code.
 
     Args:
         joints: Names of the joints whose positions are known.

@@ -57,7 +57,9 @@ async def serve_recording(
     on_start: Callable[[PageServer], None],
     on_replayed: Callable[[], None],
 ) -> None:
-    """Serve the page of a recording until SIGINT or SIGTERM, and replay the recording meanwhile.
+    """Serve the page of a recording until SIGINT or SIGTERM.
+
+    Meanwhile the recording is replayed: the commands are computed again from the recorded messages.
 
     Args:
         frames: The messages by which the page shows the recording; the replay adds them.

@@ -58,9 +58,10 @@ ORDER = ("robot", "drawing", "channels", "wiring", "diagnostics", *FREQUENT)
 
 
 class Track:
-    """The messages of one kind to the page, each with the recorded time from which it is shown.
+    """A sequence of messages of one kind, such as pictures, by which the page shows a recording.
 
-    One thread may add messages while another one looks them up.
+    Each has the recorded time from which it is shown. One thread may add messages while another one
+    looks them up.
     """
 
     def __init__(self) -> None:
@@ -91,19 +92,19 @@ class Track:
         return messages[place - 1] if place else None
 
     def drop_alternate_messages_and_count_bytes(self) -> int:
-        """Drop every second message; return the total size of the remaining messages in bytes."""
+        """Drop every second message to save memory; return the size of the others in bytes."""
         times, messages = self._kept
         self._kept = times[::2], messages[::2]
         return sum(map(len, self._kept[1]))
 
 
 class RecordedFrames:
-    """Messages to the live page that show a recording, each with its recorded time in seconds.
+    """A store of all messages by which the page shows a recording at any recorded time.
 
-    The method `replay_recording` runs the replay and fills `tracks` with them.
+    `replay_recording` fills it: it computes the policy's commands again from the recorded readings.
 
     Args:
-        replay: The replay, which has not been run yet.
+        replay: The object that reads and replays the recording; it has not been run yet.
         on_command: Called with each command that the replay computes.
     """
 
@@ -130,7 +131,7 @@ class RecordedFrames:
         self.add_message("robot", 0.0, self._make_robot_update("waiting", NOT_ACTING))
 
     def replay_recording(self, stopped: threading.Event) -> None:
-        """Replay the recording until its end, or until `stopped` is set.
+        """Replay the recording and store its messages, until its end or until `stopped` is set.
 
         Args:
             stopped: Set by another thread to end the replay.
@@ -330,10 +331,10 @@ def _find_sensor_message(
 
 
 def describe_recorded_event(event: dict[str, Any]) -> str:
-    """Describe a recorded change of state in words, for the page.
+    """Describe a recorded event in words for the page, for example "another model: ant.onnx".
 
     Args:
-        event: Values of the change by name, with its kind as "event".
+        event: The event's values by name; "event" is its kind, such as "model" or "rewire".
     """
     match event["event"]:
         case "estop":
@@ -379,12 +380,11 @@ class RecordedRobot:
     def advance_playback(self, seconds: float) -> None:
         """Show a later time if the recording plays, and send the browsers what has changed.
 
-        Playing stops at the end of the recording. While the recording is still being replayed, the
-        time shown is never later than the part that has been replayed.
+        Playing stops at the end of the recording. Before that it waits where the replay has not got
+        further yet.
 
         Args:
-            seconds: The time that has passed; the time shown advances by this times the speed of
-                playing.
+            seconds: The real time that has passed. It is multiplied by the speed of playing.
         """
         frames = self.frames
         if self.playing:

@@ -36,8 +36,9 @@ class WiringChange:
     """A change of the wiring, as values to set in the scrambler and in the policy node.
 
     Attributes:
-        order: A mapping from each of the scrambler's input slots that changes to its new signal.
-        parameters: A mapping from each parameter of the policy node that changes to its new value.
+        order: The new signal of each input slot that changes, for the scrambler, the node that
+            decides at which slot a sensor's signal arrives.
+        parameters: The new value of each parameter of the policy node that changes.
     """
 
     order: Mapping[str, str] = field(default_factory=dict)
@@ -63,10 +64,11 @@ class RewiringPanel:
         self._back: list[WiringChange] = []
 
     def set_signal_order(self, order: Mapping[str, str] | None) -> None:
-        """Set which signal each of the scrambler's input slots carries at present.
+        """Set which sensor's signal arrives at each input slot at present.
 
         Args:
-            order: The signal of each slot; None if there is no scrambler.
+            order: The signal of each slot, as the scrambler (the node that mixes up sensors)
+                reports it; None if there is no scrambler.
         """
         if (order is None) != (self.order is None):
             self._back = []
@@ -79,14 +81,15 @@ class RewiringPanel:
         *,
         node_is_new: bool,
     ) -> None:
-        """Set the present wiring of the policy node.
+        """Set which topic and field each channel of the policy node reads at present.
 
         Args:
-            rewiring_parameters: The values of the node's parameters that rewire it, by name.
-            scrambled_topic: The topic on which the scrambler publishes, without its namespace; ""
-                if there is no scrambler.
-            node_is_new: Whether the node has just been configured. In this case the wiring counts
-                as that of the wiring file, and earlier changes can no longer be undone.
+            rewiring_parameters: The values of the node's parameters that rewire it, by name, such
+                as `channels.hip_1.field`.
+            scrambled_topic: The topic on which the scrambler (the node that mixes up sensors)
+                publishes, without its namespace; "" if there is no scrambler.
+            node_is_new: Whether the node has just been configured. Its wiring is then taken as that
+                of the wiring file, and earlier changes can no longer be undone.
         """
         reads = {}
         for key, value in rewiring_parameters.items():
@@ -109,7 +112,7 @@ class RewiringPanel:
 
     @property
     def signals(self) -> list[str]:
-        """The signals that can be connected, in the order of the wiring."""
+        """The sensors' signals that can be connected to input slots, in the order of the wiring."""
         if self.order is None:
             return list(dict.fromkeys(map(_format_field_label, self._first.values())))
         return self._list_sorted_slots()
@@ -130,13 +133,13 @@ class RewiringPanel:
 
     @property
     def announced_refusal_reason(self) -> str:
-        """The reason why changes cannot be announced to the policy; "" if they can."""
+        """The reason why no signal can be moved with the policy being told; "" if it can."""
         slots = self._reads if self.order is None else self._map_channels_to_slots()
         return "" if slots else NO_CHANNELS
 
     @property
     def unannounced_refusal_reason(self) -> str:
-        """The reason why changes cannot be made without announcing them; "" if they can."""
+        """The reason why no signal can be moved without the policy being told; "" if it can."""
         return NO_SCRAMBLER if self.order is None else ""
 
     @property
@@ -145,10 +148,9 @@ class RewiringPanel:
         return len(self._back)
 
     def plan_connection(self, signal: str, slot: str, *, announced: bool) -> WiringChange:
-        """Return the change after which a signal arrives at an input slot.
+        """Return the change that moves a sensor's signal to an input slot.
 
-        Two signals change places: the one that arrives there now goes to the slot that the moved
-        signal leaves.
+        The signal that arrives at this slot now moves to the slot that becomes free, if any.
 
         Args:
             signal: The signal.
@@ -237,12 +239,12 @@ class RewiringPanel:
         return self._back[-1]
 
     def record_change(self, change: WiringChange, reverting_change: WiringChange | None) -> None:
-        """Record that a change has been carried out, for `plan_undo`.
+        """Record that a change has been carried out, so that it can be undone.
 
         Args:
             change: The change.
-            reverting_change: The change that undoes it, as `invert_change` returned it before the
-                change was carried out; None if the change was itself an undo.
+            reverting_change: The change that undoes it, which `invert_change` must have returned
+                before it was carried out; None if the change was itself an undo.
         """
         self._back = (
             self._back[:-1]

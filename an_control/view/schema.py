@@ -34,10 +34,10 @@ class _Command(msgspec.Struct, forbid_unknown_fields=True, tag_field="do", tag=_
 
 
 class ConnectCommand(_Command):
-    """A command to connect a sensor's signal to an input slot of the policy.
+    """A command to let two sensors' signals change places.
 
-    The slot from which the signal comes gets the signal that the input slot has at present. If
-    `announced`, the policy's channels are rewired too, so that they keep their signals.
+    `signal` moves to the input slot `slot`, and the signal there moves to the slot that becomes
+    free. If `announced`, the policy is rewired too, so that its channels keep their signals.
     """
 
     signal: Name
@@ -58,14 +58,17 @@ class NoiseCommand(_Command):
 
 
 class CopyCommand(_Command):
-    """A command to connect a signal to one more input slot."""
+    """A command to copy a sensor's signal to one more input slot, in place of the signal there."""
 
     signal: Name
     slot: Name
 
 
 class ShuffleCommand(_Command):
-    """A command to permute all signals between the input slots."""
+    """A command to permute all sensors' signals at random between the policy's input slots.
+
+    If `announced`, the policy is rewired too, so that its channels keep their signals.
+    """
 
     announced: bool
 
@@ -79,7 +82,10 @@ class UndoCommand(_Command):
 
 
 class SetCommand(_Command):
-    """A command to set a disturbance of the scrambler, by the name of its parameter."""
+    """A command to set a disturbance of the sensors' readings: jitter, missing or shuffle.
+
+    It sets the parameter of this name in the scrambler, the node that disturbs readings.
+    """
 
     name: Literal["jitter", "missing", "shuffle"]
     value: Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]
@@ -91,7 +97,7 @@ class RestartCommand(_Command):
 
 
 class CorrectCommand(_Command):
-    """A command to correct the mistakes that the wiring doctor has announced, or to undo that."""
+    """A command to correct the mistakes that were found in the wiring, or to undo that."""
 
     on: bool
     """Whether to correct them; False reads all channels by the wiring file again."""
@@ -180,7 +186,7 @@ class SlotWiring(msgspec.Struct, frozen=True):
 
 
 class WiringUpdate(_Update):
-    """An update about the wiring, and about which changes of it are possible."""
+    """An update that says which signal arrives at each input slot, and what can be changed."""
 
     signals: list[str]
     wires: list[SlotWiring]
@@ -279,7 +285,7 @@ class TickUpdate(_Update):
 class MatrixUpdate(_Update):
     """An update of the attention weights, row by row, in hundredths of their largest magnitude.
 
-    A row may be the mean of several queries, and a column that of several channels.
+    A row stands for a query or the mean of several, a column for a channel or the mean of several.
     """
 
     rows: int
@@ -315,9 +321,9 @@ class DiagnosticsUpdate(_Update):
 class ScoreUpdate(_Update):
     """An update with rows of numbers for the charts, two rows a second, the oldest first.
 
-    Each row is [time in s, return, reward a step, median time of a tick in us, its 99th percentile,
-    share of channels present]; unknown numbers are None. A row of a recording has one more number:
-    the largest difference of a replayed command from the recorded one.
+    Each row is [time in s, return, reward a step, median duration of a tick in us, 99th percentile
+    of that duration, share of channels present]; unknown numbers are None. A row of a recording has
+    one more number: the largest difference of a recomputed command from the recorded one.
     """
 
     rows: list[list[float | None]]

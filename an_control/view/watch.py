@@ -246,7 +246,9 @@ class RobotWatch:
 
 
 def make_drawing_update(joints: list[str], wiring: str) -> schema.DrawingUpdate:
-    """Make the update that says how to draw a robot: by its skeleton, or a dial for each joint.
+    """Make the update that tells the page how to draw a robot.
+
+    It is drawn by its skeleton (tree of links), or by a dial for each joint if there is none.
 
     Args:
         joints: The names of the joints.

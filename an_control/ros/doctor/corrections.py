@@ -52,12 +52,15 @@ class RunningFinding:
 
     @property
     def key(self) -> tuple[str, tuple[str, ...]]:
-        """The kind and the channels or motors: equal for the same finding in two examinations."""
+        """The kind and the members, by which a mistake is recognised when it is found again."""
         return self.kind, self.members
 
     @property
     def points(self) -> int:
-        """Points towards an announcement; 0 if another mistake explains the readings as well."""
+        """The weight of this finding: 2 or 1 by its certainty, 0 if it has `alternatives`.
+
+        A mistake is announced once the weights of its successive findings add up to 4.
+        """
         return 0 if self.alternatives else POINTS[self.certainty]
 
     @property
@@ -73,10 +76,10 @@ class RunningFinding:
 
     @property
     def how_sure(self) -> str:
-        """The certainty of the finding in words, with its nats if they speak for it.
+        """The certainty of the finding as text, such as "certain (31 nats)".
 
-        A robot with a wrong motor may soon lie as it never did in training. Then the motor's
-        missing effect tells what is wrong, although the readings are unlikely with any correction.
+        The number, `log_odds`, is left out if the readings are not more likely with the correction.
+        This happens when a wrong motor has brought the robot into a state unknown from training.
         """
         nats = f" ({self.log_odds:.0f} nats)" if self.log_odds > 0.0 else ""
         return f"{self.certainty}{nats}"
@@ -95,7 +98,9 @@ class RunningFinding:
 
 
 class Corrections:
-    """Makes corrections of channels while the node runs, and undoes them.
+    """A maker of corrections to the scales and offsets of channels while the node runs.
+
+    The wiring file is not changed, and all corrections can be undone.
 
     Args:
         logger: The node's logger.
@@ -123,7 +128,9 @@ class Corrections:
         """
 
     def set_automatic_kinds(self, kinds: Sequence[str]) -> None:
-        """Set which kinds of mistakes are corrected without a request, also those undone before.
+        """Set which kinds of mistakes are corrected without a request from now on.
+
+        Mistakes whose correction a person has undone may be corrected again after this call.
 
         Args:
             kinds: Some of "scale", "sign" and "offset", or none.
@@ -134,8 +141,7 @@ class Corrections:
     def may_correct_unasked(self, finding: RunningFinding) -> bool:
         """Return whether the settings allow that a finding is corrected without a request.
 
-        The finding must be certain. One whose correction a person has undone is not corrected
-        again.
+        It must be certain, of an allowed kind, and not one whose correction was undone before.
         """
         conversions = finding.conversions
         if finding.certainty != "certain" or not conversions or self._undone & conversions.keys():
@@ -153,7 +159,7 @@ class Corrections:
         return needed <= self._automatic_kinds
 
     def correct_or_explain(self, finding: RunningFinding) -> str:
-        """Correct a finding from the next tick on.
+        """Correct the mistake of a finding from the next tick on.
 
         Returns:
             "" if it was corrected, else the reason why it was not.
@@ -194,21 +200,21 @@ class Corrections:
         return ""
 
     def restore_conversions(self, wiring: Wiring, entries: set[str]) -> Wiring:
-        """Return a wiring in which some entries have the scale and offset of the file again.
+        """Return a copy of a wiring without the corrections of some channels.
 
         Args:
-            wiring: The wiring, in which channels are corrected.
-            entries: Ids of the entries, corrected ones and others.
+            wiring: The wiring with corrected scales and offsets.
+            entries: Ids of the channels' entries in the wiring; uncorrected ones stay as they are.
         """
         return wiring.with_conversions(
             {id_: pair for id_, pair in self._originals.items() if id_ in entries}
         )
 
     def forget(self, entries: set[str]) -> None:
-        """Forget the corrections of some entries, because they have been rewired.
+        """Forget the corrections of some channels, because they have been rewired.
 
         Args:
-            entries: Ids of the entries, corrected ones and others.
+            entries: Ids of the channels' entries in the wiring; uncorrected ones are ignored.
         """
         if dropped := entries & self._originals.keys():
             names = ", ".join(sorted(dropped))

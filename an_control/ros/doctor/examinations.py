@@ -21,7 +21,9 @@ the longest."""
 
 
 class Examinations:
-    """Sends recorded ticks to the doctor's process, and fetches its answers.
+    """A client of the wiring doctor, a process that finds wrong lines of the wiring.
+
+    It sends recorded ticks (control steps) to the process, and pauses after each answer.
 
     Args:
         controller: The controller, whose wiring and model are examined.
@@ -40,31 +42,35 @@ class Examinations:
         self.restart()
 
     def restart(self) -> None:
-        """Forget the pause before the next request, because the wiring or policy has changed.
+        """Allow a new examination at once, because the wiring or policy has changed.
 
-        If the process is busy, its answer is dropped when it arrives.
+        An answer that is still awaited is about the old wiring, and is dropped when it arrives.
         """
         self._pause_s, self._next_s = PAUSE_S, 0.0
         self._is_stale = self.process.is_busy
         """Whether the answer that is awaited is about an earlier wiring."""
 
     def send_request_if_due(self, ticks: RecentTicks) -> None:
-        """Send a request unless one is being answered, the pause lasts, or there are few ticks."""
+        """Send the recorded ticks to the process that looks for mistakes in the wiring.
+
+        Do nothing while that process is busy, during a pause, or if there are too few ticks.
+        """
         if self.process.is_busy or len(ticks) < LEAST_TICKS or self._clock() < self._next_s:
             return
         self.send_request(ticks)
 
     def send_request(self, ticks: RecentTicks) -> None:
-        """Let the process examine the recorded ticks.
+        """Send the recorded ticks at once to the process that looks for mistakes in the wiring.
 
         Fetch the answer to the previous request before calling this.
         """
         self.process.send_request(self._make_request(ticks.copy_arrays()))
 
     def pop_answer(self) -> list[dict[str, Any]] | None:
-        """Return the answer to the last request and forget it; None if there is none.
+        """Return the mistakes that were found in the wiring, once the answer has come, else None.
 
-        An answer about an earlier wiring is dropped. A pause begins with each answer.
+        The answer is a list of findings as mappings. An answer about an earlier wiring is dropped.
+        With each answer a pause begins, in which no further request is due.
         """
         answer = self.process.pop_answer()
         if answer is None:
@@ -74,10 +80,10 @@ class Examinations:
         return None if is_stale else answer
 
     def set_next_pause(self, *, found: bool) -> None:
-        """Set the pause after the next answer: short after a finding, else twice as long as before.
+        """Set how long to pause after the next answer: 0.5 s, or twice the previous pause.
 
         Args:
-            found: Whether the last answer has a finding that may be announced soon.
+            found: Whether the last answer has a finding, so that the pause is to be short.
         """
         self._pause_s = PAUSE_S if found else min(2.0 * self._pause_s, LONGEST_PAUSE_S)
 

@@ -97,7 +97,7 @@ class DoctorProcess:
         return answer
 
     def fail(self, reason: str) -> None:
-        """End the process because of an error elsewhere; `reason` becomes `failure`."""
+        """End the process because of an error elsewhere, and store the reason in `failure`."""
         self.failure = self.failure or reason
         self.close()
 

@@ -24,7 +24,10 @@ ANNOUNCED_POINTS = 4
 
 
 class RunningDoctor:
-    """Lets the wiring doctor examine a running robot, and announces and corrects its findings.
+    """A finder of mistakes in the wiring of a running robot, such as a wrong sign or scale.
+
+    It records ticks (control steps). If the readings look improbable to the policy's monitor, a
+    separate process searches for the mistake, which is then announced and perhaps corrected.
 
     Args:
         logger: The node's logger.
@@ -64,7 +67,7 @@ class RunningDoctor:
 
     @property
     def process(self) -> DoctorProcess:
-        """The doctor's process."""
+        """The separate process that examines recorded ticks for mistakes in the wiring."""
         return self._examinations.process
 
     def set_automatically_corrected_kinds(self, kinds: Sequence[str]) -> None:
@@ -82,7 +85,7 @@ class RunningDoctor:
         self._apply_automatic_corrections()
 
     def mark_gap(self) -> None:
-        """Mark the next tick as one that does not directly follow the tick before it."""
+        """Mark a gap before the next recorded tick, because a new episode starts."""
         if self._watch is not None:
             self._watch.ticks.mark_gap()
 
@@ -93,10 +96,10 @@ class RunningDoctor:
         now_ns: int,
         stamp_ns: int | None,
     ) -> None:
-        """Record a tick, and ask the doctor if the readings have been improbable for some time.
+        """Record a tick, and start a search for mistakes if readings have long been improbable.
 
-        This is called after the tick's command was sent, so that it delays no command. After an
-        error the robot goes on without the doctor.
+        Call this after the tick's command was sent, so that it delays no command. After an error
+        the robot goes on, but no mistakes are found any more.
 
         Args:
             readings: The readings of the tick.
@@ -188,12 +191,12 @@ class RunningDoctor:
         return reason
 
     def drop_corrections_of_rewired_channels(self, wiring: Wiring, wiring_before: Wiring) -> Wiring:
-        """Return a wiring in which rewired channels have the wiring file's scale and offset again.
+        """Return a copy of a wiring without the corrections of channels that were rewired.
 
         Args:
-            wiring: The wiring after the rewiring, in which channels are still corrected.
-            wiring_before: The wiring before. A channel is rewired if its topic or field is another
-                one in the two wirings.
+            wiring: The wiring after the rewiring, with corrected scales and offsets.
+            wiring_before: The wiring before the rewiring. A channel counts as rewired if it now
+                reads another topic or field.
         """
         rewired = _list_rewired_entries(wiring, wiring_before)
         return self._corrections.restore_conversions(wiring, rewired)

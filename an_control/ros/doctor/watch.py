@@ -20,7 +20,9 @@ DOUBT_S, LEAST_DOUBT_TICKS = 0.5, 20
 
 
 class ReadingsWatch:
-    """Records the ticks of one channel table and policy, and watches the monitor's report on them.
+    """A recorder of ticks that says when the readings have become improbable.
+
+    The policy's monitor, which predicts the next readings, judges how probable they are.
 
     Args:
         table: The channel table whose readings are recorded.
@@ -46,25 +48,29 @@ class ReadingsWatch:
 
     @property
     def are_improbable(self) -> bool:
-        """Whether the readings were improbable at the last look at the monitor's report."""
+        """Whether the readings were improbable when they were last checked."""
         return self._doubts > 0
 
     @property
     def have_long_been_improbable(self) -> bool:
-        """Whether the readings have been improbable for so long that the doctor should be asked."""
+        """Whether the readings have been improbable for at least half a second and 20 ticks."""
         return self._doubts >= self._needed_doubts
 
     def record_tick(
         self, readings: Readings, previous_command: np.ndarray | None, time_ns: int
     ) -> None:
-        """Record a tick in which the policy has stepped; see `RecentTicks.record_tick`."""
+        """Record the readings of a tick in which the policy made a step.
+
+        The arguments are those of `RecentTicks.record_tick`.
+        """
         self._unchecked += 1
         self.ticks.record_tick(self._table, readings, previous_command, time_ns)
 
     def check_monitor_report_if_due(self) -> bool:
-        """Look at the monitor's report, ten times a second; return whether it was looked at.
+        """Check how probable the readings are, unless less than 0.1 s of ticks is new.
 
-        Without new ticks the report is an old one, which is not looked at again.
+        Returns:
+            Whether they were checked; the properties of this object then have their new values.
         """
         if self._unchecked < self._check_ticks:
             return False
