@@ -92,15 +92,16 @@ class Evidence:
     def restart_with_initial_costs(
         self, initial_costs: np.ndarray, usual_costs: np.ndarray | None = None
     ) -> None:
-        """Remove all records, and set the initial costs, to which the records' costs are added.
+        """Remove all stored ticks, and set the costs to which those of later ticks are added.
 
-        The initial costs are either those of the readings in the tick in which signals may have
-        moved, or a prior, which does not come from readings and favours some assignment.
+        These initial costs have one of two origins. They may be the costs of the tick in which
+        signals seem to have moved. Or they are a prior, which favours some assignment of slots to
+        channels before there are any readings.
 
         Args:
             initial_costs: (slots, channels) the initial costs in nats.
-            usual_costs: (channels,) the usual costs of the readings in such a tick; None for a
-                prior, for which they are 0.
+            usual_costs: (channels,) the mean costs of such a tick under the right assignment; None
+                for a prior, for which they are 0.
         """
         self.clear()
         self.initial_costs, self.identity = initial_costs, None
@@ -149,10 +150,10 @@ class Evidence:
         self._usual_initial_costs = np.zeros(len(self.initial_costs))
 
     def add_dead_reckoning_costs(self, record: TickRecord) -> None:
-        """Predict a tick from the prediction before it; add its readings' costs to `reckoning`.
+        """Predict a tick from the prediction before it, and compare its readings with the result.
 
-        This is dead reckoning: the first prediction starts from the readings before the signals
-        moved, and no prediction uses later readings.
+        The costs of this comparison are added to `reckoning`. This is dead reckoning: the first
+        prediction starts from the readings before signals moved, and none uses later readings.
 
         Args:
             record: The tick, whose readings are compared with the prediction.
@@ -194,7 +195,7 @@ class Evidence:
         return np.minimum(costs, self._settings.max_identity_cost)
 
     def evaluate_assignment(self, slots: np.ndarray) -> Candidate:
-        """Compute the costs of an assignment over all records; return both as a candidate.
+        """Return an assignment together with its costs over all stored ticks.
 
         Args:
             slots: (N,) the input slot that feeds each channel.

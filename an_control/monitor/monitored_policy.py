@@ -87,16 +87,17 @@ class MonitoredPolicy(WrappingPolicy):
         self.monitor.start_with_assumed_slots(slots)
 
     def exclude_next_tick_from_evidence(self) -> None:
-        """Exclude the next tick from the evidence by which the monitor detects rewiring.
+        """Do not draw conclusions about the wiring from the next tick's readings.
 
-        Call it if the command that was sent corresponds to no action in [-1, 1].
+        Call it if the command that was sent corresponds to no action in [-1, 1], because the
+        monitor then cannot predict these readings.
         """
         self._evidence = False
 
     def restart_monitor(self) -> None:
-        """Let the monitor start anew, from the slots that it knows; the policy keeps its state.
+        """Restart the monitor with its estimate of which input slot feeds which channel.
 
-        Call it if readings are scaled otherwise from now on.
+        Call it when the scaling of the readings changes. The policy keeps its state.
         """
         slots = self.monitor.slot_by_channel
         if (slots == np.arange(len(slots))).all():
@@ -134,7 +135,10 @@ class MonitoredPolicy(WrappingPolicy):
         return self._action.copy()
 
     def prepare_next_tick(self) -> None:
-        """Do work for the next tick that depends on no reading; see `Policy.prepare_next_tick`."""
+        """Compute in advance what the next tick needs besides its readings.
+
+        Call it after the command was sent, to save time when the readings arrive.
+        """
         self.monitor.prepare_next_tick(self._action)
 
     def arrange_by_slot(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:

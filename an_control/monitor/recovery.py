@@ -150,7 +150,10 @@ class RecoveringPolicy(WrappingPolicy):
 
     @property
     def recovery_count(self) -> int:
-        """How often since the last reset random actions were started to free the robot."""
+        """The number of recoveries since the last reset.
+
+        A recovery is a short series of random actions, which frees a robot that stands still.
+        """
         return self._recoveries
 
     @property

@@ -115,23 +115,25 @@ class Policy(Protocol):
         return action[None] if batched else action, ()
 
     def prepare_next_tick(self) -> None:
-        """Do work for the next tick that needs no readings; it changes no action.
+        """Compute in advance what the next tick needs besides its readings.
 
-        Call it after the command was sent, so that it delays nothing.
+        Call it after the command was sent, to save time when the readings arrive. It changes no
+        action.
         """
         return
 
     def exclude_next_tick_from_evidence(self) -> None:
-        """Exclude the next tick from the evidence by which a monitor detects rewired sensors.
+        """Do not draw conclusions about the sensors' wiring from the next tick's readings.
 
-        Call it if the command that was sent corresponds to no action in [-1, 1].
+        Call it if the command that was sent corresponds to no action in [-1, 1], because a monitor
+        of rewired sensors then cannot predict these readings.
         """
         return
 
     def restart_monitor(self) -> None:
-        """Let the monitor of rewired sensors start anew, from the assignment that it knows.
+        """Restart the monitor of rewired sensors with its estimate of which sensor is which.
 
-        Call it if readings are scaled otherwise from now on. The policy keeps its state.
+        Call it when the scaling of the readings changes. The policy keeps its state.
         """
         return
 
@@ -171,7 +173,10 @@ class Policy(Protocol):
 
     @property
     def recovery_count(self) -> int:
-        """How often since the last reset random actions were started to free the robot."""
+        """The number of recoveries since the last reset.
+
+        A recovery is a short series of random actions, which frees a robot that stands still.
+        """
         return 0
 
     @property
@@ -370,18 +375,25 @@ class WrappingPolicy(Policy):
         """
 
     def prepare_next_tick(self) -> None:
-        """Do work for the next tick that needs no readings; see `Policy.prepare_next_tick`."""
+        """Compute in advance what the next tick needs besides its readings.
+
+        Call it after the command was sent, to save time when the readings arrive.
+        """
         self.policy.prepare_next_tick()
 
     def exclude_next_tick_from_evidence(self) -> None:
-        """Exclude the next tick from the evidence by which a monitor detects rewired sensors.
+        """Do not draw conclusions about the sensors' wiring from the next tick's readings.
 
-        Call it if the command that was sent corresponds to no action in [-1, 1].
+        Call it if the command that was sent corresponds to no action in [-1, 1], because a monitor
+        of rewired sensors then cannot predict these readings.
         """
         self.policy.exclude_next_tick_from_evidence()
 
     def restart_monitor(self) -> None:
-        """Let the monitor of rewired sensors start anew; see `Policy.restart_monitor`."""
+        """Restart the monitor of rewired sensors with its estimate of which sensor is which.
+
+        Call it when the scaling of the readings changes. The policy keeps its state.
+        """
         self.policy.restart_monitor()
 
     @property
@@ -432,5 +444,8 @@ class WrappingPolicy(Policy):
 
     @property
     def recovery_count(self) -> int:
-        """How often since the last reset random actions were started to free the robot."""
+        """The number of recoveries since the last reset.
+
+        A recovery is a short series of random actions, which frees a robot that stands still.
+        """
         return self.policy.recovery_count
