@@ -33,9 +33,9 @@ DEFAULT_STEP_S = 0.02
 
 
 class FitLimits(NamedTuple):
-    """The bounds within which the forward model counts as explaining the readings.
+    """Limits of the prediction errors up to which a model counts as fitting the connected robot.
 
-    They were measured in the model's validation.
+    They were measured when the model was validated, after its training.
     """
 
     max_excess: float
@@ -89,9 +89,10 @@ class Expectation(NamedTuple):
 
 
 class ForwardModel:
-    """The networks of a model file that predict the next readings, and identify or impute channels.
+    """The networks of a model file by which the monitor finds out which sensor is which.
 
-    Single ticks run in compiled code if numba is installed.
+    The first network predicts the next readings. The second says which channel an input slot's
+    readings are from. The third, which is optional, estimates missing readings.
 
     Args:
         model: The model as read from its file, which must contain these networks.

@@ -34,14 +34,14 @@ from an_control.policy.sizes import Monitor
 
 
 class MonitoredPolicy(WrappingPolicy):
-    """A policy whose readings pass an identity monitor first, which detects rewired sensors.
+    """A wrapper of a policy, which detects rewired sensors by a monitor and reacts to them.
 
     Args:
-        policy: The inner policy, for scalar channels.
+        policy: The wrapped policy, for scalar channels.
         monitor: The monitor, which estimates which input slot feeds which channel.
-        setting: What to do if a signal moves to another slot: "match" gives it to the policy under
-            its own channel id, "reset" resets the neuron states of the channel ids that are wired
-            to the slots concerned.
+        setting: The reaction if a sensor's signal moves to another slot. "match" gives the signal
+            to the policy under its own channel id. "reset" resets the policy's state for the
+            channels that are wired to the slots concerned.
         state_settings: The tuned numbers for correcting the states of the policy's neurons.
     """
 
@@ -142,7 +142,7 @@ class MonitoredPolicy(WrappingPolicy):
         self.monitor.prepare_next_tick(self._action)
 
     def arrange_by_slot(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """Return the readings (N,) in the order of input slots, NaN where absent or invalid.
+        """Return the readings (N,) in the order of input slots, NaN where missing or invalid.
 
         Args:
             values: The readings in the order of `ids`, as `check_readings` returns them.

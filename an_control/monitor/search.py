@@ -27,7 +27,7 @@ F32 = np.float32
 
 
 class Move(NamedTuple):
-    """A detected move: sensor signals may have moved to other input slots before a tick."""
+    """A suspected rewiring: sensor signals seem to have moved to other slots before a tick."""
 
     costs: np.ndarray
     """(slots, channels) the costs of the tick in nats, with a penalty for moved channels."""
@@ -38,11 +38,12 @@ class Move(NamedTuple):
 
 
 class ChangeDetector:
-    """A detector of moves of sensor signals, by the costs of one tick under all assignments.
+    """A detector of ticks in which sensor signals have moved to other input slots.
 
-    A tick without a move updates two measures of how well the assignment explains the readings:
-    `excess_nll`, the running mean of how far the costs are above their usual values, and
-    `consistent`, the number of consecutive ticks in which the assignment may have been right.
+    It suspects a move if another assignment of slots to channels explains a tick's readings much
+    better than the present one. If not, the tick updates two measures of the present assignment.
+    `excess_nll` is a running mean of how far the readings' negative log-likelihood is above its
+    usual value. `consistent` counts the consecutive ticks in which the assignment may be right.
 
     Args:
         costs: The calculator of costs, which compares predictions with readings.
@@ -139,7 +140,7 @@ class ChangeDetector:
 
 
 class Phase(Enum):
-    """The state of the search, which decides how the record of a tick is used."""
+    """A phase of `AssignmentSearch`, which decides what is done with the next tick's readings."""
 
     STAND_BY = "wait: there is no evidence yet, and the next tick starts the search"
     VERIFY_START = "verify the initial assignment"
@@ -150,22 +151,23 @@ class Phase(Enum):
 
 
 class AssignmentSearch:
-    """The search for the assignment of input slots to channels that fits the records best.
+    """The search for which input slot feeds which channel, by the readings of the last ticks.
 
-    A record is one stored tick. After `suspend`, the monitor calls `start_verification` in the next
-    tick. In each further tick it calls `count_tick_and_check_if_assignment_is_new`, and then
-    `start_move_verification` if a move was detected, or else `update_assignment`. For a robot that
-    the model does not fit, it calls only `reconsider_assignment`.
+    It starts with a call of `start_verification`. In each further tick, call
+    `count_tick_and_check_if_assignment_is_new` first. Then call `start_move_verification` if sensor
+    signals seem to have moved to other slots, or else `update_assignment`. If the model does not
+    fit the robot, call only `reconsider_assignment`.
 
-    | phase | ends | next |
+    | phase | ends | next phase |
     |---|---|---|
-    | STAND_BY | `start_verification` | VERIFY_START |
-    | VERIFY_START | `confirm_initial_assignment`, or after `verify_ticks` ticks | REVIEW |
+    | STAND_BY | by `start_verification` | VERIFY_START |
+    | VERIFY_START | by `confirm_initial_assignment`, or after `verify_ticks` ticks | REVIEW |
     | VERIFY_MOVE | after `verify_ticks` ticks | REVIEW |
-    | REVIEW | if nothing explains the readings, when a review is due | SEEK |
-    | SEEK | all candidates are compared, or the assignment explains the readings again | REVIEW |
-    | any | `start_move_verification` | VERIFY_MOVE |
-    | any | `suspend` | STAND_BY |
+    | REVIEW | if the assignment does not explain the readings, when a review is due | SEEK |
+    | SEEK | if all candidates are compared, or the readings are explained again | REVIEW |
+    | any | by `start_move_verification` | VERIFY_MOVE |
+    | any | by `reconsider_assignment` | RECONSIDER |
+    | any | by `suspend` | STAND_BY |
 
     Args:
         forward: The forward model of N channels.
@@ -448,11 +450,10 @@ class AssignmentSearch:
             yield from self._iterate_refined_candidates(evidence, self._assign(start))
 
     def reconsider_assignment(self, assignment: Assignment, record: TickRecord) -> Assignment:
-        """Store a tick of a robot that the model does not fit; return the assignment after it.
+        """Return the assignment to use for a robot that the model seems not to fit, after a tick.
 
-        The model may fit under another assignment. So from time to time this searches for an
-        assignment under which the model predicts the readings as well as it predicted those of its
-        validation, after it was learned.
+        Perhaps it is only the assignment that is wrong. So from time to time this searches for
+        another one, under which the model predicts the readings as well as in its validation.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
@@ -560,7 +561,8 @@ class AssignmentSearch:
     def compute_min_swap_cost(self, assignment: Assignment) -> float:
         """Return the smallest increase of the costs, in nats, by a swap of two channels' slots.
 
-        Pairs of channels that cannot be told apart are left out.
+        The larger it is, the surer is the assignment. Pairs of channels that cannot be told apart
+        are left out.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).

@@ -105,7 +105,7 @@ class SensorDelay:
             self._gains[:] = 0.0
 
     def predict_undelayed_signals(self, signals: np.ndarray) -> np.ndarray:
-        """Return the signals (N,) that are predicted for now from delayed ones, by channel.
+        """Return a prediction of the present signals (N,), computed from delayed ones.
 
         Args:
             signals: (N,) the delayed signals by channel.

@@ -168,7 +168,7 @@ class Policy(Protocol):
 
     @property
     def channel_state(self) -> ChannelState | None:
-        """The interface to the state that the policy keeps by channel id; None if it keeps none."""
+        """The interface to read and change each channel's state; None if the policy keeps none."""
         return None
 
     @property
@@ -220,9 +220,10 @@ class ChannelState(Protocol):
     def increase_identity_evidence(
         self, ids: Sequence[str], channels: np.ndarray, min_nats: float
     ) -> None:
-        """Increase the attention's evidence that given ids carry the signals of given channels.
+        """Let the policy know which channel's signal arrives under each of the given ids.
 
-        If the attention keeps no such evidence, nothing happens.
+        The attention of some policies holds evidence about this, which is increased. Other policies
+        ignore the call.
 
         Args:
             ids: (N,) channel ids.
@@ -235,6 +236,8 @@ class ChannelState(Protocol):
         self, ids: Sequence[str], values: np.ndarray, previous_action: np.ndarray
     ) -> None:
         """Advance the states of some channels by one tick without computing an action.
+
+        With it a channel's state can be recomputed from earlier readings, after `restore_state`.
 
         Args:
             ids: (N,) the ids of the channels.
@@ -303,10 +306,10 @@ def check_unique_ids(ids: Sequence[str]) -> tuple[str, ...]:
 
 
 def arrange_readings(values: np.ndarray, ids: Sequence[str], order: tuple[str, ...]) -> np.ndarray:
-    """Return the readings of a tick (N,) float64 in a fixed order, NaN where one is missing.
+    """Check the readings of a tick, and return them in a given order of the channels.
 
     Args:
-        values: The readings, which are checked.
+        values: The readings.
         ids: The channel id of each reading.
         order: The channel ids (N,) in the wanted order.
 
@@ -348,9 +351,9 @@ class PreviousAction:
 
 
 class WrappingPolicy(Policy):
-    """A base class for a policy around another one, to which it delegates all calls by default.
+    """A base class for policies that wrap another policy, for example with a monitor.
 
-    Both policies are for scalar channels.
+    By default all calls are delegated to the inner policy. Both policies are for scalar channels.
 
     Args:
         policy: The inner policy.
@@ -367,7 +370,9 @@ class WrappingPolicy(Policy):
 
     @abstractmethod
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """Compute one tick and return the action (A,); raise what the inner policy raises.
+        """Compute one tick and return the action (A,).
+
+        It raises the same errors as the inner policy.
 
         Args:
             values: (N,) the readings.
@@ -417,13 +422,13 @@ class WrappingPolicy(Policy):
     def channel_order(self) -> tuple[str, ...]:
         """The channel ids of the last step, in the order of the columns of `attention`.
 
-        With a monitor set to "match", the ids are those of the channels whose signals were found.
+        With a monitor set to "match", they are the ids under which it passed the signals on.
         """
         return self._acting_policy.channel_order
 
     @property
     def attention(self) -> np.ndarray | None:
-        """The attention weights (M, N) of the policy in command; None if it has no attention.
+        """The attention weights (M, N) of the policy that acts; None if it has no attention.
 
         The rows are queries; the columns are in `channel_order`.
         """
@@ -431,7 +436,7 @@ class WrappingPolicy(Policy):
 
     @property
     def keys(self) -> np.ndarray | None:
-        """The attention keys (N, k) of the policy in command; None if it has no attention.
+        """The attention keys (N, k) of the policy that acts; None if it has no attention.
 
         The rows are in `channel_order`.
         """
