@@ -95,7 +95,7 @@ def load_policy(
 
 
 def find_model_path(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Return the path of a model file, given this path itself or the name of a shipped model.
+    """Return the path of a model file, given either the path or the name of a shipped model.
 
     If a file has the name of a shipped model, the file comes first.
 

@@ -31,7 +31,7 @@ class TimeBudget:
         self.reset_for_tick(model_fits=True)
 
     def reset_for_tick(self, *, model_fits: bool) -> None:
-        """Reset the budget for a new tick.
+        """Restore the full budget at the start of a control step.
 
         Args:
             model_fits: Whether the forward model describes the connected robot. If it does not, the

@@ -27,7 +27,7 @@ F32 = np.float32
 
 
 class Candidate(NamedTuple):
-    """A possible assignment of input slots to channels, with its costs."""
+    """A possible assignment of input slots to channels, with how badly it fits the readings."""
 
     slots: np.ndarray
     """(N,) the slot that feeds each channel."""
@@ -55,10 +55,10 @@ class TickRecord(NamedTuple):
 
 
 class Evidence:
-    """A store of recent ticks, which computes the costs of assignments of slots to channels.
+    """A store of recent ticks, by which assignments of input slots to channels are compared.
 
-    A record is one stored tick. A cost is the negative log-likelihood of a reading, in nats, so an
-    assignment with lower costs fits the records better.
+    An assignment says which slot feeds which channel. Its costs are the negative log-likelihoods of
+    the stored readings under it, in nats, so the one with the lowest costs fits best.
 
     Args:
         forward: The forward model of N channels.
@@ -145,7 +145,7 @@ class Evidence:
         """(slots, channels) the costs in nats by dead reckoning."""
 
     def set_initial_costs_to_zero(self) -> None:
-        """Set the costs from `restart_with_initial_costs` to 0, so that only the records count."""
+        """Set the costs from `restart_with_initial_costs` to 0, so that only stored ticks count."""
         self.initial_costs = np.zeros_like(self.initial_costs)
         self._usual_initial_costs = np.zeros(len(self.initial_costs))
 
@@ -168,7 +168,7 @@ class Evidence:
         self._reckoned = ahead.likeliest
 
     def compute_and_store_identity_costs(self) -> np.ndarray:
-        """Compute the identity classifier's costs for the newest records; store and return them.
+        """Compute the identity classifier's costs for the newest ticks; store and return them.
 
         The identity classifier is the network that says which channel a single input slot's
         readings are from.
@@ -180,7 +180,7 @@ class Evidence:
         return self.identity
 
     def compute_identity_costs(self) -> np.ndarray:
-        """Return the identity classifier's costs for the newest records, without storing them.
+        """Return the identity classifier's costs for the newest ticks, without storing them.
 
         The identity classifier is the network that says which channel a single input slot's
         readings are from.
@@ -257,7 +257,7 @@ class Evidence:
         return tuple(map(np.array, zip(*islice(self.records, first_index, None), strict=True)))
 
     def add_newest_record_costs(self, costs: np.ndarray, prediction: Prediction) -> None:
-        """Add the costs of the newest record to a cost matrix, in place.
+        """Add to a matrix how badly each slot's newest reading fits each channel, in place.
 
         Args:
             costs: (slots, channels) the costs in nats so far; changed.

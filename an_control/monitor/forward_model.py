@@ -232,10 +232,10 @@ class ForwardModel:
     def compute_identity_costs(
         self, readings: np.ndarray, changes: np.ndarray, actions: np.ndarray
     ) -> np.ndarray:
-        """Return the identity classifier's costs (slots, channels) in nats.
+        """Return how improbable it is that each input slot carries each channel.
 
-        The cost of input slot i as channel k is -log of the probability that slot i carries channel
-        k.
+        The result is an array (slots, channels) of -log of the probability that slot i carries
+        channel k. A network, the identity classifier, computes it from each slot's own readings.
 
         Args:
             readings: (T, N) the readings of the slots, the newest last; T is at most `WINDOW`, the

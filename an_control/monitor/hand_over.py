@@ -116,5 +116,5 @@ class HandOverPolicy(WrappingPolicy):
 
     @property
     def monitor_report(self) -> MonitorReport:
-        """The present findings of the monitor of the policy that takes over."""
+        """The present findings of the main policy's monitor, which detects rewired sensors."""
         return self.policy.monitor_report

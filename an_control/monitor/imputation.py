@@ -202,10 +202,10 @@ class Imputation:
     def store_tick_without_evidence(
         self, readings: np.ndarray, assignment: Assignment
     ) -> PolicyInput:
-        """Store a tick whose readings do not follow from the last action.
+        """Store a tick whose readings say nothing about the wiring.
 
-        Such a tick is not evidence of rewiring. Missing readings keep their last values in the
-        store; for the policy they are NaN.
+        They do not follow from the last action, because another command was sent. Missing readings
+        keep their last values in the store; for the policy they are NaN.
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.

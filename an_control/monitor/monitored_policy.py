@@ -321,7 +321,7 @@ class MonitoredPolicy(WrappingPolicy):
 
     @property
     def monitor_report(self) -> MonitorReport:
-        """The present findings of the monitor."""
+        """The present findings of the monitor, which detects rewired sensors."""
         monitor = self.monitor
         return MonitorReport(
             self.setting,

@@ -136,9 +136,9 @@ class RobotFit:
     def update_slow_sensors(self, unchanged: np.ndarray, readings: np.ndarray) -> None:
         """Update the list `slow` of input slots whose sensors are slower than the control rate.
 
-        Such a sensor repeats each reading for some ticks. Repeated readings are counted at each
-        call; from time to time the list follows from the counts. Changes by rounding, as of a robot
-        that stands still, are ignored.
+        Such a sensor repeats each reading for some ticks. Each call counts the repeated readings,
+        and from time to time renews the list. Changes by rounding, as of a robot that stands still,
+        are ignored.
 
         Args:
             unchanged: (N,) True for slots that read the same as at the last tick.

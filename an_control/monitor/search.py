@@ -214,7 +214,7 @@ class AssignmentSearch:
         self.suspend()
 
     def suspend(self) -> None:
-        """Remove the evidence and stop verifying, until `start_verification` is called."""
+        """Remove the stored ticks and stop the search, until `start_verification` is called."""
         self._evidence.restart_with_initial_costs(np.zeros((len(self._all), len(self._all))))
         self._newest.restart_with_initial_costs(np.zeros((len(self._all), len(self._all))))
         self._put_off: Prediction | None = None
@@ -233,10 +233,10 @@ class AssignmentSearch:
         return self.phase is Phase.VERIFY_MOVE and self._age < self._settings.verify_ticks
 
     def start_verification(self, assignment: Assignment) -> Assignment:
-        """Start to verify an assignment by the next ticks; return the best assignment so far.
+        """Start to check an assignment by the next ticks; return the best assignment so far.
 
-        The records of earlier ticks are removed. Until enough new ticks are recorded, a prior
-        favours the given assignment.
+        Earlier ticks are removed. Until enough new ticks are stored, a prior favours the given
+        assignment.
 
         Args:
             assignment: Which input slot feeds which channel.
@@ -249,10 +249,12 @@ class AssignmentSearch:
     def start_move_verification(
         self, assignment: Assignment, move: Move, expectation: Expectation
     ) -> Assignment:
-        """Start to verify a detected move; return the best assignment so far.
+        """Start to check by the next ticks whether signals have really moved to other slots.
+
+        Return the best assignment so far.
 
         Args:
-            assignment: The assignment before the move.
+            assignment: The assignment (which input slot feeds which channel) before the move.
             move: The detected move.
             expectation: The signals that were expected in this tick.
         """
@@ -529,7 +531,9 @@ class AssignmentSearch:
         return assignment.copy_with_slots(slots)
 
     def continue_postponed_work(self, assignment: Assignment) -> None:
-        """Do the work that the last tick postponed: add its readings' costs, or try channel swaps.
+        """Do the work of the search that the last tick postponed until after its command.
+
+        It evaluates the tick's readings, or compares assignments with two channels swapped.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
@@ -583,11 +587,11 @@ class AssignmentSearch:
         return sure
 
     def blend_likely_readings(self, assignment: Assignment, readings: np.ndarray) -> np.ndarray:
-        """Return signals (N,) by channel, from readings by input slot.
+        """Return the likely reading (N,) of each channel.
 
-        A signal is the reading of the channel's slot. While a changed assignment is being verified,
-        it is instead the mean of the readings of the channel's two likeliest slots, weighted by
-        their likelihoods.
+        It is the reading of the channel's slot. While a changed assignment is being verified, it is
+        instead the mean of the readings of the channel's two likeliest slots, weighted by their
+        likelihoods.
 
         Args:
             assignment: Which input slot feeds which channel.
@@ -674,7 +678,7 @@ class AssignmentSearch:
         return assignment.copy_with_slots(swapped_slots)
 
     def does_evidence_support_change(self, assignment: Assignment, known_slots: np.ndarray) -> bool:
-        """Return whether the records support replacing the last known assignment by another one.
+        """Return whether the stored ticks support replacing the last known assignment by another.
 
         Args:
             assignment: The assignment that may replace the known one.

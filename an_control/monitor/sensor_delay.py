@@ -55,6 +55,8 @@ class SensorDelay:
     def get_action_that_next_readings_follow(self, action: np.ndarray) -> np.ndarray:
         """Return the action (A,) that the next tick's readings will follow.
 
+        If the readings are delayed, it is an older one than the newest.
+
         Args:
             action: (A,) the newest action, which has not been stored yet.
         """

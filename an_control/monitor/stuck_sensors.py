@@ -25,8 +25,8 @@ class StuckSensors:
     Args:
         slot_count: The number N of slots.
         resting_values: The values at which contacts and constants may rest.
-        max_excess: The assignment of the changing slots counts as known while the sum of their
-            excess costs (nats above the usual costs) is below this.
+        max_excess: How badly the readings of the changing slots may fit so that their channels
+            count as known: the sum of their negative log-likelihoods above the usual, in nats.
         settings: The tuned numbers of the estimator.
     """
 

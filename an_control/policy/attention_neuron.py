@@ -68,9 +68,7 @@ class AttentionNeuron(PreviousAction, Policy):
         return self
 
     def reset_channels(self, ids: Sequence[str] | None = None) -> None:
-        """Reset the neurons of some channels to zero state.
-
-        The previous action and the head's memory stay.
+        """Reset the neurons of some channels to zero state; all other state stays.
 
         Args:
             ids: The ids of the channels; unknown ids are ignored. None: remove the neurons of all

@@ -308,6 +308,8 @@ def check_unique_ids(ids: Sequence[str]) -> tuple[str, ...]:
 def arrange_readings(values: np.ndarray, ids: Sequence[str], order: tuple[str, ...]) -> np.ndarray:
     """Check the readings of a tick, and return them in a given order of the channels.
 
+    The result is an array (N,) float64, with NaN where a reading is missing.
+
     Args:
         values: The readings.
         ids: The channel id of each reading.
@@ -444,7 +446,7 @@ class WrappingPolicy(Policy):
 
     @property
     def channel_state(self) -> ChannelState | None:
-        """The inner policy's states by channel id; None if it keeps none."""
+        """The interface to the inner policy's state of each channel; None if it keeps none."""
         return self.policy.channel_state
 
     @property

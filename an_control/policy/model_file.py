@@ -133,7 +133,7 @@ class Model:
 
 
 def write_model(path: str | os.PathLike[str], model: Model) -> None:
-    """Write a model file atomically, so that it is never there in part.
+    """Write a model file atomically, so that nobody can read a part of it.
 
     If the policy is of kind ``foreign``, its network is in an ONNX file already. Then only its
     monitor is written: beside this ONNX file if `path` names one, else to `path`.

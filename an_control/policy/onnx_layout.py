@@ -142,7 +142,7 @@ class Layout:
 
     @property
     def input_count(self) -> int:
-        """The number of the network's inputs, which the observations of all ticks fill."""
+        """The length of the network's input: an observation for each tick of the history."""
         return self.history.length * sum(term.width for term in self.terms)
 
 

@@ -163,12 +163,12 @@ def pack_memory_weights(
             queries, the others are zeros.
 
     Returns:
-        A pair of arrays. The first (R, 3H) float32 holds the weights of the GRU's gates. Its rows
-        are in this order: the bias, the queries' weights and readings of the previous tick (2n
-        rows), the units (H rows), the previous action, and the bias inside the reset gate. The
-        second (Q, width) float32 holds the weights of the expected readings, one column for each
-        query. Its rows are the bias, the inputs in the same order as in the first array, the
-        outlier weight, and the four rows of prediction attention if the policy has it.
+        A pair of float32 arrays, whose columns are outputs and whose rows are inputs. The first
+        (R, 3H) computes the GRU's gates. Its rows are the bias, the queries' weights and readings
+        of the previous tick (2n rows), the units (H rows), the previous action, and the bias inside
+        the reset gate. The second (Q, width) computes the expected readings, in a column for each
+        query. Its rows are the same ones without the last, then the outlier weight, and four rows
+        of prediction attention if the policy has it.
     """
     array = _convert_to_float64(arrays)
     n, units = len(array["expectation.bias"]), len(array["memory.hidden_bias"])

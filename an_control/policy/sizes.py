@@ -31,7 +31,7 @@ def list_head_shapes(inputs: int, hidden: list[int], actions: int) -> Shapes:
 
 
 def list_memory_shapes(units: int, inputs: int) -> Shapes:
-    """Return the shapes, by name, of the arrays of the memory, which is a GRU.
+    """Return the shapes, by name, of the arrays of a head's memory, which is a GRU.
 
     Gates are in the order reset, update, new.
 
