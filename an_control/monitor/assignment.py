@@ -99,10 +99,9 @@ class Assignment(NamedTuple):
     def copy_with_outputs_updated_from_slots(self, verifying_move: bool) -> Assignment:
         """Return a copy in which `outputs` is up to date with `slots`.
 
-        `slots` is the slot that feeds each channel, `outputs` is the slot whose signal the policy
-        gets under each channel id. If `pinned` is False, the two become equal. If it is True,
-        `outputs` changes only while a move is being verified: the policy then gets the same signal
-        under each id as before the move, from the signal's new slot.
+        `outputs` is the slot whose signal the policy gets under each channel id. If `pinned` is
+        False, it becomes equal to `slots`. If True, it changes only while a move is being verified:
+        the policy then gets the same signal as before, from the signal's new slot.
 
         Args:
             verifying_move: Whether a detected move of signals is still being verified.

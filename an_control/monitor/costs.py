@@ -236,7 +236,7 @@ class Costs:
     def compute_costs_added_by_noise(self, prediction: Prediction) -> np.ndarray:
         """Return by how many nats the estimated sensor noise raises each channel's usual cost.
 
-        A usual cost is the mean negative log-likelihood of a channel's readings without this noise.
+        A usual cost is a channel's mean negative log-likelihood without this noise.
 
         Args:
             prediction: The prediction (T, N) for T ticks.

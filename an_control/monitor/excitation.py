@@ -50,9 +50,8 @@ class ExcitationError(ValueError):
 class Excitation:
     """A small motion of the actuators, with recordings of what the sensors read during it.
 
-    If the motion is played on a robot with unknown wiring, a comparison with the recordings shows
-    which sensor is which. The motion has T ticks and was recorded R times, in the known order of
-    the N channels.
+    On a robot with unknown wiring, the same motion then shows which sensor is which. It has T ticks
+    and was recorded R times, in the known order of the N channels.
 
     Attributes:
         channels: (N,) the channel ids.

@@ -78,27 +78,26 @@ class RobotFit:
 
     @property
     def min_correction_gain(self) -> float:
-        """The gain in nats from which on a correction of the present assignment is considered.
+        """The gain in log-likelihood (nats) from which on a correction is considered.
 
-        The gain is the increase of the readings' log-likelihood under the other assignment. A
-        correction replaces an assignment although no move of signals was detected.
+        A correction replaces the present assignment by one under which the readings are likelier,
+        although no move of signals was detected.
         """
         return self._settings.min_gain
 
     @property
     def min_gain_while_lost(self) -> float:
-        """The gain in nats from which on an assignment is tried while none is known to be right.
+        """The gain in log-likelihood (nats) from which on another assignment is tried while lost.
 
-        The gain is the increase of the readings' log-likelihood under the new assignment.
+        Lost means that no assignment of slots to channels is known to be right.
         """
         return self._settings.min_gain if self.limits is None else self.limits.min_gain
 
     @property
     def min_replacement_gain(self) -> float:
-        """The gain in nats from which on another assignment may replace the present one.
+        """The gain in log-likelihood (nats) from which on the present assignment may be replaced.
 
-        The gain is the increase of the readings' log-likelihood under the other assignment. More is
-        required until it is known that the model fits the robot.
+        It is larger until it is known that the model fits the robot.
         """
         if self.limits is None:
             return self._settings.min_gain

@@ -254,7 +254,7 @@ class AssignmentSearch:
         Return the best assignment so far.
 
         Args:
-            assignment: The assignment (which input slot feeds which channel) before the move.
+            assignment: Which input slot fed which channel before the move.
             move: The detected move.
             expectation: The signals that were expected in this tick.
         """

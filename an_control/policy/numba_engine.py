@@ -274,8 +274,8 @@ def add_two_vector_matrix_products(out, other_out, matrix, x, y):
 def advance_memory_and_expect_readings(memory, previous_action, memory_rows, expecting_rows):
     """Advance the memory of a policy's head by a tick; return the readings (n,) that it expects.
 
-    The memory is a GRU of H units, by which the head bridges missing readings. It expects one
-    reading for each of the n queries of the attention, each of which stands for one channel.
+    The memory is a GRU of H units, which bridges missing readings. It expects a reading for each of
+    n queries, which stand for channels.
 
     Args:
         memory: (2n + H,) first the n weights m and the n readings x of the last tick (see
