@@ -95,13 +95,15 @@ def load_policy(
 
 
 def find_model_path(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Return `path` if it is a file, else the path of the shipped model of that name.
+    """Return the path of a model file, given either the path or the name of a shipped model.
+
+    If a file has the name of a shipped model, the file comes first.
 
     Args:
         path: The path of a model file, or the name of a shipped model such as "ant".
 
     Raises:
-        ModelError: There is neither a file nor a shipped model of this name.
+        ModelError: `path` is a plain name such as "ant", but neither a file nor a shipped model.
     """
     name = os.fspath(path)
     if not name.isidentifier() or Path(path).is_file():
@@ -127,12 +129,12 @@ def make_policy(
     keep_ticks: int | None = None,
     recovery: float | None = None,
 ) -> Policy:
-    """Make the policy of a model that is already in memory; `load_policy` explains the arguments.
+    """Return a policy that computes the actions of a model which is already in memory.
 
     Args:
         model: The model, as `an_control.policy.read_model` returns it.
-        monitor: The reaction to rewired sensors, "off", "reset" or "match"; None: the model's
-            default.
+        monitor: The reaction to rewired sensors, "off", "reset" or "match" (see `load_policy`);
+            None: the model's default.
         engine: "numba" or "numpy"; None: numba if it is installed and can compute the model.
         keep_ticks: Number of ticks for which a missing channel's state is kept; None: the ticks of
             one second.
@@ -140,7 +142,8 @@ def make_policy(
             counts as standing still and gets random actions. 0: never; None: the model's value.
 
     Returns:
-        The policy, wrapped in a recovery and an identity monitor if these are on.
+        The policy, which also frees a robot that stands still and reacts to rewired sensors if
+        `recovery` and `monitor` say so.
 
     Raises:
         ValueError: The engine is unknown or not installed, or monitor or recovery do not fit the
@@ -212,11 +215,12 @@ def resolve_monitor_setting(model: Model, requested: Monitor | None) -> Monitor:
 
     Args:
         model: The model.
-        requested: What to do about moved signals: "off", "reset" or "match" (see `load_policy`);
-            None: the model's default.
+        requested: What to do if sensors are rewired: "off", "reset" or "match" (see
+            `load_policy`); None: the model's default.
 
     Raises:
-        ValueError: The setting is unknown, or the model has no forward model.
+        ValueError: The setting is unknown. Or it is "reset" or "match", but the model has no
+            forward model, which a monitor needs to predict the readings.
     """
     if requested not in (None, *get_args(Monitor)):
         allowed = ", ".join(map(repr, get_args(Monitor)))
@@ -230,9 +234,10 @@ def resolve_monitor_setting(model: Model, requested: Monitor | None) -> Monitor:
 
 
 def explain_disabled_monitor(model: Model, requested: Monitor | None) -> str:
-    """Return why the model file turns its identity monitor off, and how to change that, or "".
+    """Return a message on why a model's monitor is off by default, and how to turn it on.
 
-    The text is "" if the user chose a setting, or if the model's monitor is on or does not exist.
+    The monitor detects rewired sensors. The message is "" if there is nothing to explain: the user
+    chose a setting, the monitor is on by default, or the model has none.
 
     Args:
         model: The model.
@@ -287,7 +292,10 @@ def _make_unmonitored_policy(
 
 
 def warm_up_policy(policy: Policy) -> None:
-    """Compute one tick on zero readings, which compiles the policy's code; reset the policy."""
+    """Compile a policy's code by computing one control step on zero readings, then reset it.
+
+    Call it before the first real control step, which compilation would delay.
+    """
     names = policy.nominal_ids or _make_numbered_channel_ids(policy.model)
     shape = policy.reading_shape
     policy.step_array(np.zeros((len(names), *shape), np.uint8 if shape else np.float64), names)

@@ -14,14 +14,13 @@ class Assignment(NamedTuple):
     """An immutable estimate of which input slot feeds which channel.
 
     A slot is a position at which a sensor's readings arrive, a channel is a named input of the
-    model; there are N of each. The estimate itself is `slots`. The field `outputs` says which
-    slot's signal the policy gets under each channel id. It has two modes.
+    model; there are N of each. The estimate is the field `slots`. The field `outputs` says what the
+    policy gets: for each channel id, the slot whose signal the policy receives under this id.
 
     At first `outputs` is pinned: each channel id keeps the sensor that was first wired to it, even
-    if that sensor belongs to another channel or its signal has moved to another slot. Once a
-    rewiring is detected while the assignment is known, `outputs` is unpinned: the policy gets each
-    signal under the id of the channel that the signal belongs to, and its neuron states are renamed
-    accordingly. A permutation-invariant policy acts alike in both modes.
+    if this sensor belongs to another channel. Once a rewiring is detected while `slots` is known to
+    be right, `outputs` is unpinned, so that it equals `slots`. A permutation-invariant policy acts
+    alike in both modes.
     """
 
     slots: np.ndarray
@@ -70,9 +69,8 @@ class Assignment(NamedTuple):
     def copy_marked_as_lost(self) -> Assignment:
         """Return a copy that is marked as lost, which means that it is not known to be right.
 
-        `slots` and `outputs` keep their values. From then on, `outputs` (which slot's signal the
-        policy gets under each channel id) follows changes of `slots` only after a detected
-        rewiring.
+        What the policy gets does not change. From then on it is also independent of corrections of
+        `slots` (the slot that feeds each channel), until a rewiring is detected.
         """
         if self.lost and self.pinned and self.renames is None and self.previous is self.slots:
             return self
@@ -99,11 +97,11 @@ class Assignment(NamedTuple):
         return self if slots is self.slots else self._replace(slots=slots)
 
     def copy_with_outputs_updated_from_slots(self, verifying_move: bool) -> Assignment:
-        """Return a copy in which the policy's inputs (`outputs`) are updated from `slots`.
+        """Return a copy in which `outputs` is up to date with `slots`.
 
-        Unpinned outputs become equal to `slots`. Pinned outputs change only while a move is being
-        verified: under each channel id the policy then gets the signal as before, from the slot to
-        which the signal has moved.
+        `outputs` is the slot whose signal the policy gets under each channel id. If `pinned` is
+        False, it becomes equal to `slots`. If True, it changes only while a move is being verified:
+        the policy then gets the same signal as before, from the signal's new slot.
 
         Args:
             verifying_move: Whether a detected move of signals is still being verified.

@@ -13,12 +13,13 @@ from an_control.monitor.settings import BudgetSettings
 
 
 class TimeBudget:
-    """The computing time that the search for an assignment may still take in the present tick.
+    """The computing time that the monitor's search may still take in the present control step.
 
-    The time is estimated in seconds of an ordinary CPU core, from counted work.
+    The search finds out which input slot feeds which channel, by comparing assignments of slots to
+    channels. Its time is not measured but estimated, in seconds of an ordinary CPU core.
 
     Args:
-        forward: The forward model, which gives the tick's period and the cost of one prediction.
+        forward: The forward model, from whose size and control period the budget follows.
         settings: The tuned numbers of the budget.
     """
 
@@ -30,7 +31,7 @@ class TimeBudget:
         self.reset_for_tick(model_fits=True)
 
     def reset_for_tick(self, *, model_fits: bool) -> None:
-        """Reset the budget for a new tick.
+        """Restore the full budget at the start of a control step.
 
         Args:
             model_fits: Whether the forward model describes the connected robot. If it does not, the
@@ -45,17 +46,17 @@ class TimeBudget:
         """Return how many comparisons of assignments still fit into this tick's budget.
 
         Args:
-            evaluations_per_comparison: The work of one comparison. One evaluation computes the
-                costs of one tick's readings under one assignment.
+            evaluations_per_comparison: The number of evaluations that a comparison takes. An
+                evaluation computes how badly one assignment fits one tick's readings.
         """
         left_s = self._tick_s - self.spent_s - self._settings.call_s
         return max(0, int(left_s / (evaluations_per_comparison * self._row_s)))
 
     def subtract_time_of_evaluations(self, evaluation_count: float) -> None:
-        """Subtract the estimated time of a part of the search from this tick's budget.
+        """Subtract the estimated time of some evaluations from this tick's budget.
 
         Args:
-            evaluation_count: The work of this part. One evaluation computes the costs of one tick's
-                readings under one assignment.
+            evaluation_count: The number of evaluations, each of which computes how badly one
+                assignment of slots to channels fits one tick's readings.
         """
         self.spent_s += self._settings.call_s + evaluation_count * self._row_s

@@ -17,11 +17,11 @@ F32 = np.float32
 
 
 class Costs:
-    """A calculator of how badly each slot's reading fits each channel.
+    """A calculator of how badly the reading at each input slot fits each channel.
 
-    The cost of a slot (a position at which a sensor's readings arrive) as a channel (a named input
-    of the model) is the negative log-likelihood, in nats, of the slot's reading under the forward
-    model's prediction for the channel.
+    A slot is a position at which a sensor's readings arrive, a channel is a named input of the
+    model. The forward model predicts the next reading of each channel. The cost of a slot as a
+    channel is the negative log-likelihood, in nats, of the slot's reading under this prediction.
 
     Args:
         forward: A forward model of N channels.
@@ -85,13 +85,14 @@ class Costs:
         readings: np.ndarray,
         prediction: Prediction,
     ) -> None:
-        """Add the costs of T ticks to a cost matrix, in place.
+        """Add to a matrix how badly each slot's readings of T ticks fit each channel, in place.
 
         For a channel with real values the cost follows from the difference between `observed` and
         `expected`, for a binary channel from `readings`.
 
         Args:
-            costs: (slots, channels) the costs in nats so far; changed.
+            costs: (slots, channels) the sums of the costs (negative log-likelihoods) in nats so
+                far; changed.
             observed: (T, slots) either the readings or their changes from tick to tick, whichever
                 `expected` predicts; NaN where missing.
             expected: (T, channels) the expected values of `observed`.
@@ -112,13 +113,14 @@ class Costs:
         probability: np.ndarray,
         *_: object,
     ) -> None:
-        """Add the costs of T ticks to a cost matrix, in place, by numpy instead of compiled code.
+        """Add to a matrix how badly each slot's readings of T ticks fit each channel, by numpy.
 
-        It is used if numba is not installed. For the Ant it then takes 30 us, but the kernel, which
-        would run as plain Python, 1.4 ms.
+        It replaces `kernels.add_tick_costs_to_matrix` if numba is not installed. Without numba that
+        function would run as plain Python: for the Ant 1.4 ms instead of 30 us.
 
         Args:
-            costs: (slots, channels) the costs in nats so far; changed.
+            costs: (slots, channels) the sums of the costs (negative log-likelihoods) in nats so
+                far; changed in place.
             observed: (T, slots) either the readings or their changes from tick to tick, whichever
                 `expected` predicts; NaN where missing.
             expected: (T, channels) the expected values of `observed`.
@@ -187,9 +189,10 @@ class Costs:
     def compute_excess_costs_by_channel(
         self, changes: np.ndarray, readings: np.ndarray, prediction: Prediction
     ) -> np.ndarray:
-        """Return each channel's excess cost (N,) in one tick, in nats.
+        """Return how far the cost (N,) of each channel's reading is above its usual value, in nats.
 
-        It is the cost of the channel's reading (its negative log-likelihood) minus the usual cost.
+        The cost is the negative log-likelihood of the reading. Its usual value is the channel's
+        mean cost while every sensor is wired to its own channel.
 
         Args:
             changes: (N,) the changes of the readings since the tick before, by channel.
@@ -202,10 +205,10 @@ class Costs:
         return found
 
     def compute_change_costs(self, changes: np.ndarray, prediction: Prediction) -> np.ndarray:
-        """Return the costs (..., N) of changes in nats, with 0 where a change is missing.
+        """Return how badly changes of the readings fit the prediction, as costs (..., N) in nats.
 
-        A cost is the negative log-likelihood of a change under the prediction. Binary channels are
-        treated as if they had real values.
+        A cost is the negative log-likelihood of a change, or 0 where the change is missing. Binary
+        channels are treated as if they had real values.
 
         Args:
             changes: (..., N) the changes of the readings since the tick before; NaN where missing.
@@ -217,13 +220,14 @@ class Costs:
         return found
 
     def sum_usual_costs_over_channels(self, prediction: Prediction) -> float:
-        """Return the sum of all channels' usual costs (mean negative log-likelihoods) in one tick.
+        """Return the total cost in nats that a tick usually has if every sensor is wired rightly.
 
-        The costs that the estimated sensor noise adds are included.
+        A cost is the negative log-likelihood of a reading. The total includes what the estimated
+        sensor noise adds.
 
         Args:
-            prediction: The prediction (1, N) for the tick. Its scale of the errors decides how much
-                the noise adds.
+            prediction: The prediction (1, N) for the tick. The larger its scale of the errors, the
+                less the noise adds.
         """
         if not self.noise_sd:
             return self._usual_sum
@@ -231,6 +235,8 @@ class Costs:
 
     def compute_costs_added_by_noise(self, prediction: Prediction) -> np.ndarray:
         """Return by how many nats the estimated sensor noise raises each channel's usual cost.
+
+        A usual cost is a channel's mean negative log-likelihood without this noise.
 
         Args:
             prediction: The prediction (T, N) for T ticks.
@@ -259,7 +265,7 @@ class Costs:
         return usual + self.compute_costs_added_by_noise(prediction) if self.noise_sd else usual
 
     def compute_costs_with_move_penalty(self, costs: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        """Return a copy of a cost matrix in which every move of a signal costs more.
+        """Return a copy of a cost matrix with a penalty for each signal that would have to move.
 
         Each pair of slot and channel in the present assignment keeps its cost; a fixed penalty is
         added to all other pairs.

@@ -27,7 +27,7 @@ F32 = np.float32
 
 
 class Candidate(NamedTuple):
-    """A possible assignment of input slots to channels, with its costs."""
+    """A possible assignment of input slots to channels, with how badly it fits the readings."""
 
     slots: np.ndarray
     """(N,) the slot that feeds each channel."""
@@ -55,10 +55,10 @@ class TickRecord(NamedTuple):
 
 
 class Evidence:
-    """A store of recent ticks, which computes the costs of assignments of slots to channels.
+    """A store of recent ticks, by which assignments of input slots to channels are compared.
 
-    A record is one stored tick. A cost is the negative log-likelihood of a reading, in nats, so an
-    assignment with lower costs fits the records better.
+    An assignment says which slot feeds which channel. Its costs are the negative log-likelihoods of
+    the stored readings under it, in nats, so the one with the lowest costs fits best.
 
     Args:
         forward: The forward model of N channels.
@@ -92,15 +92,16 @@ class Evidence:
     def restart_with_initial_costs(
         self, initial_costs: np.ndarray, usual_costs: np.ndarray | None = None
     ) -> None:
-        """Remove all records, and set the initial costs, to which the records' costs are added.
+        """Remove all stored ticks, and set the costs to which those of later ticks are added.
 
-        The initial costs are either those of the readings in the tick in which signals may have
-        moved, or a prior, which does not come from readings and favours some assignment.
+        These initial costs have one of two origins. They may be the costs of the tick in which
+        signals seem to have moved. Or they are a prior, which favours some assignment of slots to
+        channels before there are any readings.
 
         Args:
             initial_costs: (slots, channels) the initial costs in nats.
-            usual_costs: (channels,) the usual costs of the readings in such a tick; None for a
-                prior, for which they are 0.
+            usual_costs: (channels,) the mean costs of such a tick under the right assignment; None
+                for a prior, for which they are 0.
         """
         self.clear()
         self.initial_costs, self.identity = initial_costs, None
@@ -144,15 +145,15 @@ class Evidence:
         """(slots, channels) the costs in nats by dead reckoning."""
 
     def set_initial_costs_to_zero(self) -> None:
-        """Set the costs from `restart_with_initial_costs` to 0, so that only the records count."""
+        """Set the costs from `restart_with_initial_costs` to 0, so that only stored ticks count."""
         self.initial_costs = np.zeros_like(self.initial_costs)
         self._usual_initial_costs = np.zeros(len(self.initial_costs))
 
     def add_dead_reckoning_costs(self, record: TickRecord) -> None:
-        """Predict a tick from the prediction before it; add its readings' costs to `reckoning`.
+        """Predict a tick from the prediction before it, and compare its readings with the result.
 
-        This is dead reckoning: the first prediction starts from the readings before the signals
-        moved, and no prediction uses later readings.
+        The costs of this comparison are added to `reckoning`. This is dead reckoning: the first
+        prediction starts from the readings before signals moved, and none uses later readings.
 
         Args:
             record: The tick, whose readings are compared with the prediction.
@@ -167,7 +168,7 @@ class Evidence:
         self._reckoned = ahead.likeliest
 
     def compute_and_store_identity_costs(self) -> np.ndarray:
-        """Compute the identity classifier's costs for the newest records; store and return them.
+        """Compute the identity classifier's costs for the newest ticks; store and return them.
 
         The identity classifier is the network that says which channel a single input slot's
         readings are from.
@@ -179,7 +180,7 @@ class Evidence:
         return self.identity
 
     def compute_identity_costs(self) -> np.ndarray:
-        """Return the identity classifier's costs for the newest records, without storing them.
+        """Return the identity classifier's costs for the newest ticks, without storing them.
 
         The identity classifier is the network that says which channel a single input slot's
         readings are from.
@@ -194,7 +195,7 @@ class Evidence:
         return np.minimum(costs, self._settings.max_identity_cost)
 
     def evaluate_assignment(self, slots: np.ndarray) -> Candidate:
-        """Compute the costs of an assignment over all records; return both as a candidate.
+        """Return an assignment together with its costs over all stored ticks.
 
         Args:
             slots: (N,) the input slot that feeds each channel.
@@ -256,7 +257,7 @@ class Evidence:
         return tuple(map(np.array, zip(*islice(self.records, first_index, None), strict=True)))
 
     def add_newest_record_costs(self, costs: np.ndarray, prediction: Prediction) -> None:
-        """Add the costs of the newest record to a cost matrix, in place.
+        """Add to a matrix how badly each slot's newest reading fits each channel, in place.
 
         Args:
             costs: (slots, channels) the costs in nats so far; changed.

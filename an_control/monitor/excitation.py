@@ -40,12 +40,18 @@ ends."""
 
 
 class ExcitationError(ValueError):
-    """An error raised if a file holds no excitation; the message names file and reason."""
+    """An error raised if a file holds no valid `Excitation` (a recorded motion of the robot).
+
+    The message names the file and the reason.
+    """
 
 
 @dataclass(frozen=True)
 class Excitation:
-    """A motion of T ticks, and the readings in R runs of it in which the channels were in order.
+    """A small motion of the actuators, with recordings of what the sensors read during it.
+
+    On a robot with unknown wiring, the same motion then shows which sensor is which. It has T ticks
+    and was recorded R times, in the known order of the N channels.
 
     Attributes:
         channels: (N,) the channel ids.
@@ -93,6 +99,8 @@ def make_exciting_actions(
 ) -> np.ndarray:
     """Return a smooth motion (T, A) in which each actuator swings at two frequencies of its own.
 
+    So the sensors respond differently, and their responses show which sensor is which.
+
     Args:
         actuator_count: The number A of actuators.
         step_s: The period of a tick in seconds.
@@ -100,7 +108,7 @@ def make_exciting_actions(
         duration_s: The duration of the motion in seconds.
 
     Returns:
-        The actions, float32, one row for each tick; the first and the last rows are 0.
+        The actions, float32, a row for each of the T ticks; the first and the last rows are 0.
     """
     time_s = np.arange(round(duration_s / step_s)) * step_s
     highest = min(HIGH_HZ, 0.1 / step_s)
@@ -116,11 +124,11 @@ def make_exciting_actions(
 
 
 def write_excitation(path: str | os.PathLike[str], excitation: Excitation) -> None:
-    """Write an excitation into a file.
+    """Write an excitation (a recorded motion of the robot) into a file.
 
     Args:
         path: The ``.safetensors`` file to write; an existing one is replaced.
-        excitation: The excitation.
+        excitation: The motion and its recorded runs.
 
     Raises:
         ValueError: The excitation is not valid.
@@ -139,7 +147,7 @@ def write_excitation(path: str | os.PathLike[str], excitation: Excitation) -> No
 
 
 def read_excitation(path: str | os.PathLike[str]) -> Excitation:
-    """Read and check an excitation.
+    """Read an excitation (a recorded motion of the robot) from a file, and check it.
 
     Raises:
         ExcitationError: The file cannot be read or holds no excitation; the message names the file
@@ -202,7 +210,7 @@ def _read_unique_names(header: Mapping[str, Any], key: str) -> tuple[str, ...]:
 
 
 class OrderMatch(NamedTuple):
-    """The channels' order that was found by comparing a run of the motion with recorded runs."""
+    """An estimate of which input slot feeds which channel, and the reason if it is uncertain."""
 
     slots: np.ndarray
     """(N,) the input slot that feeds each channel."""
@@ -211,11 +219,11 @@ class OrderMatch(NamedTuple):
 
 
 class ResponseMatcher:
-    """A finder of the channels' order, which compares a run of the motion with the recorded runs.
+    """A finder of which input slot feeds which channel, by how the sensors respond to a motion.
 
-    The features of each channel's readings are assumed to have a normal distribution, which is
-    fitted to the recorded runs. Its covariance is a weighted mean of the channel's own covariance
-    and the mean covariance of all channels.
+    The readings of one run of the motion are compared with recorded runs, in which the order of the
+    channels was known. For this, each channel's mean readings and mean changes in short periods are
+    assumed to be normally distributed. The distributions are fitted to the recorded runs.
 
     Args:
         excitation: The motion and the recorded runs.
@@ -268,7 +276,7 @@ class ResponseMatcher:
         return alike
 
     def list_indistinguishable_groups(self) -> list[tuple[str, ...]]:
-        """Return the groups of channels, by id, that the motion does not tell apart."""
+        """Return the groups of channel ids that the motion cannot tell apart."""
         groups, left = [], set(range(len(self._channels)))
         while left:
             first = min(left)
@@ -328,7 +336,7 @@ class ResponseMatcher:
             readings: (T + 1, N) the readings by input slot, NaN where missing.
 
         Returns:
-            The most likely order, and why it is not certain, if so.
+            The most likely order, and the reason if it is uncertain.
         """
         features = self._compute_channel_features(
             np.clip(readings.astype(np.float64), -MAX_READING, MAX_READING)

@@ -28,14 +28,15 @@ STEP_TOLERANCE = 0.01
 
 
 class ExcitingPolicy(WrappingPolicy):
-    """A policy that first finds the order of its channels by small motions, then acts.
+    """A wrapper that first moves the robot a little to find out which sensor is which.
 
-    It is meant for policies that need their channels in order.
+    Once this is known, the wrapped policy acts. It is for policies that need their channels in a
+    fixed order, on robots whose sensors may arrive in another order.
 
     Args:
-        policy: The policy that acts once the order is known, behind its monitor.
-        excitation: The motion and its recorded effects.
-        settings: The tuned numbers of the excitation.
+        policy: The wrapped policy, behind its monitor.
+        excitation: The motion, and recordings of what the sensors read during it.
+        settings: The tuned numbers for finding the order.
 
     Raises:
         ValueError: The excitation was recorded with other channels, actuators or another period.
@@ -152,10 +153,10 @@ class ExcitingPolicy(WrappingPolicy):
         self._readings.append(last)
 
     def exclude_next_tick_from_evidence(self) -> None:
-        """Exclude the next tick from the evidence, as the last command corresponds to no action.
+        """Do not draw conclusions about the wiring from the next tick's readings.
 
-        If the motion is being played, it starts again from its beginning. If the policy acts
-        already, its monitor does not use the next tick as evidence of rewiring.
+        Call it if the command that was sent corresponds to no action in [-1, 1]. If the motion is
+        still being played, it starts again from its beginning.
         """
         if self.order_known:
             self.policy.exclude_next_tick_from_evidence()
@@ -163,7 +164,10 @@ class ExcitingPolicy(WrappingPolicy):
             self._sent = np.full_like(self._wanted, 2.0)
 
     def prepare_next_tick(self) -> None:
-        """Do work for the next tick that needs no readings; see `Policy.prepare_next_tick`."""
+        """Compute in advance what the next tick needs besides its readings.
+
+        Call it after the command was sent, to save time when the readings arrive.
+        """
         if self.order_known:
             self.policy.prepare_next_tick()
 

@@ -33,9 +33,9 @@ DEFAULT_STEP_S = 0.02
 
 
 class FitLimits(NamedTuple):
-    """The bounds within which the forward model counts as explaining the readings.
+    """Limits of the prediction errors up to which a model counts as fitting the connected robot.
 
-    They were measured in the model's validation.
+    They were measured when the model was validated, after its training.
     """
 
     max_excess: float
@@ -89,9 +89,10 @@ class Expectation(NamedTuple):
 
 
 class ForwardModel:
-    """The networks of a model file that predict the next readings, and identify or impute channels.
+    """The networks of a model file by which the monitor finds out which sensor is which.
 
-    Single ticks run in compiled code if numba is installed.
+    The first network predicts the next readings. The second says which channel an input slot's
+    readings are from. The third, which is optional, estimates missing readings.
 
     Args:
         model: The model as read from its file, which must contain these networks.
@@ -231,10 +232,10 @@ class ForwardModel:
     def compute_identity_costs(
         self, readings: np.ndarray, changes: np.ndarray, actions: np.ndarray
     ) -> np.ndarray:
-        """Return the identity classifier's costs (slots, channels) in nats.
+        """Return how improbable it is that each input slot carries each channel.
 
-        The cost of input slot i as channel k is -log of the probability that slot i carries channel
-        k.
+        The result is an array (slots, channels) of -log of the probability that slot i carries
+        channel k. A network, the identity classifier, computes it from each slot's own readings.
 
         Args:
             readings: (T, N) the readings of the slots, the newest last; T is at most `WINDOW`, the

@@ -19,14 +19,15 @@ from an_control.policy.interface import MonitorReport, Policy, WrappingPolicy
 
 
 class HandOverPolicy(WrappingPolicy):
-    """A policy that lets a student act until the monitor knows the order of the channels.
+    """A wrapper in which a second policy, the student, acts until the main policy can.
 
-    Then the policy that needs its channels in order takes over for the rest of the episode.
+    The main policy needs its channels in a fixed order, the student takes them in any order. Once a
+    monitor has found out which sensor is which, the main policy takes over for the rest of the
+    episode.
 
     Args:
-        policy: The policy that needs its channels in order, behind its monitor.
-        student: The policy that acts first; it has the same channels and actuators, and takes the
-            channels in any order.
+        policy: The main policy, behind its monitor.
+        student: The policy that acts first; it has the same channels and actuators.
         settings: The tuned number of the hand-over.
 
     Raises:
@@ -80,7 +81,10 @@ class HandOverPolicy(WrappingPolicy):
         return student_action
 
     def exclude_next_tick_from_evidence(self) -> None:
-        """Exclude the next tick from the evidence by which the monitor detects rewiring."""
+        """Do not draw conclusions about the wiring from the next tick's readings.
+
+        Call it if the command that was sent corresponds to no action in [-1, 1].
+        """
         self.policy.exclude_next_tick_from_evidence()
         self.student.exclude_next_tick_from_evidence()
 
@@ -104,10 +108,13 @@ class HandOverPolicy(WrappingPolicy):
 
     @property
     def recovery_count(self) -> int:
-        """How often since the last reset random actions were started to free the robot."""
+        """The number of recoveries since the last reset.
+
+        A recovery is a short series of random actions, which frees a robot that stands still.
+        """
         return self.student.recovery_count + self.policy.recovery_count
 
     @property
     def monitor_report(self) -> MonitorReport:
-        """The present findings of the monitor of the policy that takes over."""
+        """The present findings of the main policy's monitor, which detects rewired sensors."""
         return self.policy.monitor_report

@@ -31,14 +31,14 @@ class Continuation(NamedTuple):
 
 
 class Imputation:
-    """A store of the newest signals and readings, with estimates of the missing ones.
+    """A store of the last tick's readings, in which missing ones are replaced by estimates.
 
-    The monitor predicts the next tick from the newest `signals` (by channel) and compares it with
-    the newest `readings` (by input slot). If the forward model cannot impute, missing channels stay
-    missing for the policy.
+    `readings` has them by input slot (position at which a reading arrives), `signals` by channel
+    (named input of the model). The monitor predicts the next tick from `signals`. If the forward
+    model cannot estimate missing readings, they stay missing for the policy.
 
     Args:
-        forward: The forward model, which predicts and imputes N channels.
+        forward: The forward model of N channels, which predicts and estimates readings.
         costs: The calculator of costs, which compares predictions with readings.
         settings: The tuned numbers of the imputation.
     """
@@ -65,7 +65,7 @@ class Imputation:
         self._since.clear()
 
     def exclude_last_tick_from_comparison(self) -> None:
-        """Remove the last tick's readings, which are unreliable; the next tick is not compared."""
+        """Remove the last tick's readings, because the next tick must not be compared with them."""
         self.readings = None
 
     def forget_signals(self) -> None:
@@ -73,11 +73,10 @@ class Imputation:
         self.signals = None
 
     def count_tick_and_check_if_partial_search_is_needed(self, missing: np.ndarray) -> bool:
-        """Count consecutive ticks with missing slots; return if the tick needs `PartialSearch`.
+        """Count a tick; return whether readings are missing so long that `PartialSearch` is due.
 
-        `PartialSearch` is the search for an assignment while some slots have no readings. A tick
-        with missing slots needs it if the ticks before it had missing slots for so long that the
-        readings cannot be predicted, or if there are no earlier readings to compare with.
+        `PartialSearch` finds out which slot feeds which channel while some slots have no readings.
+        It is also due if readings are missing and there are no earlier ones to compare with.
 
         Args:
             missing: (N,) True for slots without a valid reading; an empty array stands for none
@@ -130,16 +129,16 @@ class Imputation:
     def remove_ticks_before_move(self) -> None:
         """Remove the stored ticks, because signals moved between input slots before this tick.
 
-        After that, `reestimate_missing_signals` repeats only the estimates for ticks after the
-        move.
+        So `reestimate_missing_signals` will only use ticks after the move.
         """
         self._before = self.signals
         self._since.clear()
 
     def reestimate_missing_signals(self, assignment: Assignment) -> None:
-        """Estimate the missing signals of the stored ticks again, under another assignment.
+        """Estimate the missing signals again, after another assignment was found to be right.
 
-        If too many ticks have passed to store them all, the estimates stay as they are.
+        The estimates of all stored ticks are repeated. If too many ticks have passed to store them
+        all, the estimates stay as they are.
 
         Args:
             assignment: Which input slot feeds which channel, as found since the signals moved.
@@ -158,10 +157,10 @@ class Imputation:
         *,
         readings_explained: bool,
     ) -> PolicyInput:
-        """Store a tick with missing slots, with estimated signals; return the policy's input (N,).
+        """Store a tick with missing readings; return the readings (N,) that the policy gets.
 
-        If too many slots are missing, or the forward model cannot impute, the signals count as
-        unknown instead.
+        The missing ones are estimated. If they are too many, or the forward model cannot estimate
+        them, all signals of this tick count as unknown.
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.
@@ -203,10 +202,10 @@ class Imputation:
     def store_tick_without_evidence(
         self, readings: np.ndarray, assignment: Assignment
     ) -> PolicyInput:
-        """Store a tick whose readings do not follow from the last action.
+        """Store a tick whose readings say nothing about the wiring.
 
-        Such a tick is not evidence of rewiring. Missing readings keep their last values in the
-        store; for the policy they are NaN.
+        They do not follow from the last action, because another command was sent. Missing readings
+        keep their last values in the store; for the policy they are NaN.
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.
@@ -241,7 +240,7 @@ class Imputation:
     def store_expected_signals(
         self, expected_signals: np.ndarray, assignment: Assignment
     ) -> PolicyInput:
-        """Store the expected signals of a tick instead of its readings, which repeat the last ones.
+        """Store the expected signals of a tick, because its readings only repeat the last message.
 
         Args:
             expected_signals: (N,) the expected signals by channel.
@@ -261,10 +260,10 @@ class Imputation:
         signals: np.ndarray,
         expected_signals: np.ndarray | None,
     ) -> PolicyInput:
-        """Store a tick's readings and signals; return the policy's input (N,).
+        """Store a tick, and return the readings (N,) that the policy gets.
 
-        If slots are missing, their channels are estimated, provided that the forward model can
-        impute and the assignment is known.
+        Missing ones are estimated if the forward model can do so and the assignment is known to be
+        right.
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.

@@ -30,7 +30,7 @@ def add_tick_costs_to_matrix(
     costs, observed, expected, scale, readings, probability,
     binary, usual, width, max_ratio, noise_variance, min_probability, min_likelihood,
 ):  # fmt: skip
-    """Add the costs of T ticks to `costs`, in place.
+    """Add to `costs` how badly each slot's readings of T ticks fit each channel, in place.
 
     The cost of input slot i as channel k is the negative log-likelihood, in nats, of the slot's
     reading under the prediction for the channel. `Costs.compute_channel_costs` computes the same in

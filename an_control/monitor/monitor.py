@@ -55,7 +55,7 @@ SHOWN = 4
 
 
 class MonitorTick(NamedTuple):
-    """The inputs of the monitor's estimators in one tick."""
+    """The readings of one tick and the action that they follow, as the monitor's parts get them."""
 
     as_read: np.ndarray
     """(N,) float32 the readings by slot, NaN where missing."""
@@ -68,10 +68,10 @@ class MonitorTick(NamedTuple):
 
 
 class IdentityMonitor:
-    """An estimator of the assignment of input slots to channels, which sorts signals by channel.
+    """An estimator of which input slot feeds which channel, which sorts the readings accordingly.
 
     An input slot is a position at which readings arrive, a channel is a named input of the model.
-    The monitor turns the readings by input slot into signals by channel.
+    At each tick the monitor takes the readings by slot and returns them by channel.
 
     Args:
         forward: The forward model of N channels.
@@ -150,17 +150,17 @@ class IdentityMonitor:
     def step(
         self, readings: np.ndarray, action: np.ndarray, *, readings_follow_action: bool = True
     ) -> PolicyInput:
-        """Estimate the assignment from one tick's readings, and return the signals for the policy.
+        """Estimate which input slot feeds which channel, and return the readings by channel.
 
         Args:
             readings: (N,) float32 by input slot, NaN where missing.
             action: (A,) the last action.
-            readings_follow_action: Whether the readings follow from that action. If they do not,
-                because a command was sent that corresponds to no action, the assignment stays.
+            readings_follow_action: Whether the robot got that action. If it got a command that
+                corresponds to no action, the estimate does not change.
 
         Returns:
-            (N,) the signal for each channel id, NaN if it is missing and not imputed. If the
-            readings are delayed, the signals that are predicted for now.
+            (N,) the policy's reading for each channel id, NaN if it is missing and not estimated.
+            If the readings are delayed, these are predictions of the present ones.
         """
         self.delay.update_delay_by_comparison()
         action = self.delay.store_and_get_delayed_action(action)
@@ -194,13 +194,13 @@ class IdentityMonitor:
         return self._predict_undelayed_signals(signals) if late else signals
 
     def prepare_next_tick(self, action: np.ndarray) -> None:
-        """Do work for the next tick between two ticks, so that it does not delay the command.
+        """Compute in advance what the next tick needs besides its readings.
 
-        The work is what the previous tick has postponed, and the prediction of the readings after
-        the given action. `step` uses this prediction if it gets the same action.
+        Call it between two ticks, to save time in the next `step`. It predicts the readings after
+        the given action, and does work that the last tick has postponed.
 
         Args:
-            action: (A,) the last action.
+            action: (A,) the last action. The prediction is used if `step` gets the same one.
         """
         self._search.continue_postponed_work(self.assignment)
         self.delay.update_delay_by_comparison()
@@ -631,12 +631,15 @@ class IdentityMonitor:
 
     @property
     def slot_by_channel(self) -> np.ndarray:
-        """The estimated input slot (N,) of each channel; while lost, the last known one."""
+        """The estimated input slot (N,) of each channel, or the last known one if it is unknown."""
         return self._known if self.is_assignment_lost else self.assignment.slots
 
     @property
     def channel_by_moved_slot(self) -> dict[str, str]:
-        """The id of the channel that each moved input slot feeds now, by the slot's id."""
+        """The rewired input slots: a mapping from a slot's id to the id of the channel it feeds.
+
+        A slot has the id of the channel that it was wired to.
+        """
         slots = self.slot_by_channel
         if slots is not self._shown[0]:
             names, pairs = self.channels, sorted(zip(slots.tolist(), self.channels, strict=True))
@@ -645,7 +648,7 @@ class IdentityMonitor:
 
     @property
     def misfit_description(self) -> str:
-        """A text on how the connected robot differs from the model's; "" while it seems to fit."""
+        """A message on how the robot differs from the one that the model knows; "" if it fits."""
         fit = self.fit
         if fit.model_fits_robot is not False:
             return ""
@@ -661,7 +664,10 @@ class IdentityMonitor:
 
     @property
     def is_assignment_lost(self) -> bool:
-        """Whether it is unknown which of the input slots with readings feeds which channel."""
+        """Whether it is unknown which input slot feeds which channel.
+
+        Slots without readings do not count.
+        """
         known = self._imputation.missing_ticks > 0 and self._partial.is_assignment_known
         return self.assignment.lost and not (known and self.fit.model_fits_robot is not False)
 
@@ -669,9 +675,10 @@ class IdentityMonitor:
     def identified_channel_mask(self) -> np.ndarray:
         """The mask (N,) of the channels whose input slot is known.
 
-        It contains all channels if nothing has moved since the start, or once an assignment has
-        stayed for `settled_ticks` ticks. Before that, it contains only the channels that can hardly
-        be confused with another. It contains none while lost or while slots are missing.
+        It contains all channels if nothing has moved since the start, or if the last estimate has
+        not changed for some ticks. Shortly after a change it contains only the channels that can
+        hardly be confused with another. It contains none while the estimate is not known to be
+        right, or while readings are missing.
         """
         assignment, settings = self.assignment, self._settings.trust
         if assignment.lost or self._imputation.missing_ticks:
@@ -683,7 +690,7 @@ class IdentityMonitor:
 
     @property
     def detected_move_count(self) -> int:
-        """The number of detected moves and corrections of the assignment since the last reset."""
+        """The number of detected rewirings and corrections of the estimate since the last reset."""
         return self._search.rewires + self._partial.rewires
 
     @property

@@ -34,14 +34,14 @@ from an_control.policy.sizes import Monitor
 
 
 class MonitoredPolicy(WrappingPolicy):
-    """A policy whose readings pass an identity monitor first, which detects rewired sensors.
+    """A wrapper of a policy, which detects rewired sensors by a monitor and reacts to them.
 
     Args:
-        policy: The inner policy, for scalar channels.
+        policy: The wrapped policy, for scalar channels.
         monitor: The monitor, which estimates which input slot feeds which channel.
-        setting: What to do if a signal moves to another slot: "match" gives it to the policy under
-            its own channel id, "reset" resets the neuron states of the channel ids that are wired
-            to the slots concerned.
+        setting: The reaction if a sensor's signal moves to another slot. "match" gives the signal
+            to the policy under its own channel id. "reset" resets the policy's state for the
+            channels that are wired to the slots concerned.
         state_settings: The tuned numbers for correcting the states of the policy's neurons.
     """
 
@@ -87,16 +87,17 @@ class MonitoredPolicy(WrappingPolicy):
         self.monitor.start_with_assumed_slots(slots)
 
     def exclude_next_tick_from_evidence(self) -> None:
-        """Exclude the next tick from the evidence by which the monitor detects rewiring.
+        """Do not draw conclusions about the wiring from the next tick's readings.
 
-        Call it if the command that was sent corresponds to no action in [-1, 1].
+        Call it if the command that was sent corresponds to no action in [-1, 1], because the
+        monitor then cannot predict these readings.
         """
         self._evidence = False
 
     def restart_monitor(self) -> None:
-        """Let the monitor start anew, from the slots that it knows; the policy keeps its state.
+        """Restart the monitor with its estimate of which input slot feeds which channel.
 
-        Call it if readings are scaled otherwise from now on.
+        Call it when the scaling of the readings changes. The policy keeps its state.
         """
         slots = self.monitor.slot_by_channel
         if (slots == np.arange(len(slots))).all():
@@ -134,11 +135,14 @@ class MonitoredPolicy(WrappingPolicy):
         return self._action.copy()
 
     def prepare_next_tick(self) -> None:
-        """Do work for the next tick that depends on no reading; see `Policy.prepare_next_tick`."""
+        """Compute in advance what the next tick needs besides its readings.
+
+        Call it after the command was sent, to save time when the readings arrive.
+        """
         self.monitor.prepare_next_tick(self._action)
 
     def arrange_by_slot(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """Return the readings (N,) in the order of input slots, NaN where absent or invalid.
+        """Return the readings (N,) in the order of input slots, NaN where missing or invalid.
 
         Args:
             values: The readings in the order of `ids`, as `check_readings` returns them.
@@ -317,7 +321,7 @@ class MonitoredPolicy(WrappingPolicy):
 
     @property
     def monitor_report(self) -> MonitorReport:
-        """The present findings of the monitor."""
+        """The present findings of the monitor, which detects rewired sensors."""
         monitor = self.monitor
         return MonitorReport(
             self.setting,

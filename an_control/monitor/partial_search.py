@@ -77,7 +77,7 @@ class PartialSearch:
             self._restart_search()
 
     def restart_with_known_assignment(self) -> None:
-        """Restart the search, with the present assignment as known to be right."""
+        """Restart the search from the present assignment, which is known to be right."""
         self._restart_search()
         self._known = True
 

@@ -20,14 +20,14 @@ from an_control.policy.task import MAX_RECOVERY
 
 
 def resolve_recovery_threshold(model: Model, requested_threshold: float | None) -> float:
-    """Return the mean change of the readings below which a robot counts as standing still.
+    """Return the threshold below which a robot counts as standing still.
 
-    See `RecoveringPolicy` for how the mean is computed. If the result is 0, there is no recovery.
+    It is a mean change of the readings, see `RecoveringPolicy`. If it is 0, robots that stand still
+    are not freed by random actions.
 
     Args:
         model: The model, whose file has a default threshold.
-        requested_threshold: The threshold that the user asked for. 0 stands for no recovery, None
-            for the model's threshold.
+        requested_threshold: The threshold that the user asked for; None for the model's.
 
     Raises:
         ValueError: The value is out of range, or the policy is for image patches.
@@ -150,7 +150,10 @@ class RecoveringPolicy(WrappingPolicy):
 
     @property
     def recovery_count(self) -> int:
-        """How often since the last reset random actions were started to free the robot."""
+        """The number of recoveries since the last reset.
+
+        A recovery is a short series of random actions, which frees a robot that stands still.
+        """
         return self._recoveries
 
     @property

@@ -65,7 +65,10 @@ class RobotFit:
         self.restart_mean_excess_costs()
 
     def restart_mean_excess_costs(self) -> None:
-        """Restart the mean of the excess costs, because the assignment of slots has changed."""
+        """Restart the running mean of the prediction errors by which the fit is judged.
+
+        Call it if the monitor has changed its estimate of which slot feeds which channel.
+        """
         self._ticks, self._over = 0, 0.0
 
     @property
@@ -75,29 +78,37 @@ class RobotFit:
 
     @property
     def min_correction_gain(self) -> float:
-        """How many nats better another assignment must be to correct the present one.
+        """The gain in log-likelihood (nats) from which on a correction is considered.
 
-        A correction replaces an assignment without a detected move of signals.
+        A correction replaces the present assignment by one under which the readings are likelier,
+        although no move of signals was detected.
         """
         return self._settings.min_gain
 
     @property
     def min_gain_while_lost(self) -> float:
-        """How many nats better an assignment must be to be tried while the monitor is lost."""
+        """The gain in log-likelihood (nats) from which on another assignment is tried while lost.
+
+        Lost means that no assignment of slots to channels is known to be right.
+        """
         return self._settings.min_gain if self.limits is None else self.limits.min_gain
 
     @property
     def min_replacement_gain(self) -> float:
-        """How many nats better another assignment must be to replace the present one."""
+        """The gain in log-likelihood (nats) from which on the present assignment may be replaced.
+
+        It is larger until it is known that the model fits the robot.
+        """
         if self.limits is None:
             return self._settings.min_gain
         return self.limits.min_gain * (1.0 if self._seen else self._settings.caution)
 
     def update_fit_from_excess(self, excess_nll: float, *, assignment_known: bool) -> None:
-        """Update the mean of the excess costs, and whether the model fits the robot, by one tick.
+        """Update the estimate of whether the model fits the robot by one tick's prediction errors.
 
         Args:
-            excess_nll: The tick's costs (negative log-likelihoods) above the usual ones, in nats.
+            excess_nll: How far the negative log-likelihood of the tick's readings is above its
+                usual value, in nats.
             assignment_known: True if the assignment is known to be right, False if it is only the
                 best so far.
         """
@@ -122,10 +133,11 @@ class RobotFit:
             self._seen = True
 
     def update_slow_sensors(self, unchanged: np.ndarray, readings: np.ndarray) -> None:
-        """Count the repeated readings of input slots; update `slow` from time to time.
+        """Update the list `slow` of input slots whose sensors are slower than the control rate.
 
-        `slow` lists the slots whose sensors are slower than the ticks. While a robot stands still,
-        its readings change only now and then, by rounding; such changes do not count.
+        Such a sensor repeats each reading for some ticks. Each call counts the repeated readings,
+        and from time to time renews the list. Changes by rounding, as of a robot that stands still,
+        are ignored.
 
         Args:
             unchanged: (N,) True for slots that read the same as at the last tick.
@@ -152,10 +164,10 @@ class RobotFit:
         self._left = self._settings.ticks
 
     def does_move_explain_readings(self, current: Candidate, alternative: Candidate) -> bool:
-        """Return whether a move of signals explains the readings of the channels that it concerns.
+        """Return whether an assumed move of signals explains the readings well enough.
 
-        It does if it lowers these channels' excess costs (costs above the usual ones) by enough,
-        and the sum over all channels nearly as much.
+        With the move, the readings of the moved channels must fit the forward model much better
+        than without it. The readings of all channels together must fit nearly as much better.
 
         Args:
             current: The present assignment with its costs.

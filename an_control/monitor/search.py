@@ -27,7 +27,7 @@ F32 = np.float32
 
 
 class Move(NamedTuple):
-    """A detected move: sensor signals may have moved to other input slots before a tick."""
+    """A suspected rewiring: sensor signals seem to have moved to other slots before a tick."""
 
     costs: np.ndarray
     """(slots, channels) the costs of the tick in nats, with a penalty for moved channels."""
@@ -38,11 +38,12 @@ class Move(NamedTuple):
 
 
 class ChangeDetector:
-    """A detector of moves of sensor signals, by the costs of one tick under all assignments.
+    """A detector of ticks in which sensor signals have moved to other input slots.
 
-    A tick without a move updates two measures of how well the assignment explains the readings:
-    `excess_nll`, the running mean of how far the costs are above their usual values, and
-    `consistent`, the number of consecutive ticks in which the assignment may have been right.
+    It suspects a move if another assignment of slots to channels explains a tick's readings much
+    better than the present one. If not, the tick updates two measures of the present assignment.
+    `excess_nll` is a running mean of how far the readings' negative log-likelihood is above its
+    usual value. `consistent` counts the consecutive ticks in which the assignment may be right.
 
     Args:
         costs: The calculator of costs, which compares predictions with readings.
@@ -139,7 +140,7 @@ class ChangeDetector:
 
 
 class Phase(Enum):
-    """The state of the search, which decides how the record of a tick is used."""
+    """A phase of `AssignmentSearch`, which decides what is done with the next tick's readings."""
 
     STAND_BY = "wait: there is no evidence yet, and the next tick starts the search"
     VERIFY_START = "verify the initial assignment"
@@ -150,22 +151,23 @@ class Phase(Enum):
 
 
 class AssignmentSearch:
-    """The search for the assignment of input slots to channels that fits the records best.
+    """The search for which input slot feeds which channel, by the readings of the last ticks.
 
-    A record is one stored tick. After `suspend`, the monitor calls `start_verification` in the next
-    tick. In each further tick it calls `count_tick_and_check_if_assignment_is_new`, and then
-    `start_move_verification` if a move was detected, or else `update_assignment`. For a robot that
-    the model does not fit, it calls only `reconsider_assignment`.
+    It starts with a call of `start_verification`. In each further tick, call
+    `count_tick_and_check_if_assignment_is_new` first. Then call `start_move_verification` if sensor
+    signals seem to have moved to other slots, or else `update_assignment`. If the model does not
+    fit the robot, call only `reconsider_assignment`.
 
-    | phase | ends | next |
+    | phase | ends | next phase |
     |---|---|---|
-    | STAND_BY | `start_verification` | VERIFY_START |
-    | VERIFY_START | `confirm_initial_assignment`, or after `verify_ticks` ticks | REVIEW |
+    | STAND_BY | by `start_verification` | VERIFY_START |
+    | VERIFY_START | by `confirm_initial_assignment`, or after `verify_ticks` ticks | REVIEW |
     | VERIFY_MOVE | after `verify_ticks` ticks | REVIEW |
-    | REVIEW | if nothing explains the readings, when a review is due | SEEK |
-    | SEEK | all candidates are compared, or the assignment explains the readings again | REVIEW |
-    | any | `start_move_verification` | VERIFY_MOVE |
-    | any | `suspend` | STAND_BY |
+    | REVIEW | if the assignment does not explain the readings, when a review is due | SEEK |
+    | SEEK | if all candidates are compared, or the readings are explained again | REVIEW |
+    | any | by `start_move_verification` | VERIFY_MOVE |
+    | any | by `reconsider_assignment` | RECONSIDER |
+    | any | by `suspend` | STAND_BY |
 
     Args:
         forward: The forward model of N channels.
@@ -212,7 +214,7 @@ class AssignmentSearch:
         self.suspend()
 
     def suspend(self) -> None:
-        """Remove the evidence and stop verifying, until `start_verification` is called."""
+        """Remove the stored ticks and stop the search, until `start_verification` is called."""
         self._evidence.restart_with_initial_costs(np.zeros((len(self._all), len(self._all))))
         self._newest.restart_with_initial_costs(np.zeros((len(self._all), len(self._all))))
         self._put_off: Prediction | None = None
@@ -231,10 +233,10 @@ class AssignmentSearch:
         return self.phase is Phase.VERIFY_MOVE and self._age < self._settings.verify_ticks
 
     def start_verification(self, assignment: Assignment) -> Assignment:
-        """Start to verify an assignment by the next ticks; return the best assignment so far.
+        """Start to check an assignment by the next ticks; return the best assignment so far.
 
-        The records of earlier ticks are removed. Until enough new ticks are recorded, a prior
-        favours the given assignment.
+        Earlier ticks are removed. Until enough new ticks are stored, a prior favours the given
+        assignment.
 
         Args:
             assignment: Which input slot feeds which channel.
@@ -247,10 +249,12 @@ class AssignmentSearch:
     def start_move_verification(
         self, assignment: Assignment, move: Move, expectation: Expectation
     ) -> Assignment:
-        """Start to verify a detected move; return the best assignment so far.
+        """Start to check by the next ticks whether signals have really moved to other slots.
+
+        Return the best assignment so far.
 
         Args:
-            assignment: The assignment before the move.
+            assignment: Which input slot fed which channel before the move.
             move: The detected move.
             expectation: The signals that were expected in this tick.
         """
@@ -448,11 +452,10 @@ class AssignmentSearch:
             yield from self._iterate_refined_candidates(evidence, self._assign(start))
 
     def reconsider_assignment(self, assignment: Assignment, record: TickRecord) -> Assignment:
-        """Store a tick of a robot that the model does not fit; return the assignment after it.
+        """Return the assignment to use for a robot that the model seems not to fit, after a tick.
 
-        The model may fit under another assignment. So from time to time this searches for an
-        assignment under which the model predicts the readings as well as it predicted those of its
-        validation, after it was learned.
+        Perhaps it is only the assignment that is wrong. So from time to time this searches for
+        another one, under which the model predicts the readings as well as in its validation.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
@@ -528,7 +531,9 @@ class AssignmentSearch:
         return assignment.copy_with_slots(slots)
 
     def continue_postponed_work(self, assignment: Assignment) -> None:
-        """Do the work that the last tick postponed: add its readings' costs, or try channel swaps.
+        """Do the work of the search that the last tick postponed until after its command.
+
+        It evaluates the tick's readings, or compares assignments with two channels swapped.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
@@ -560,7 +565,8 @@ class AssignmentSearch:
     def compute_min_swap_cost(self, assignment: Assignment) -> float:
         """Return the smallest increase of the costs, in nats, by a swap of two channels' slots.
 
-        Pairs of channels that cannot be told apart are left out.
+        The larger it is, the surer is the assignment. Pairs of channels that cannot be told apart
+        are left out.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
@@ -581,11 +587,11 @@ class AssignmentSearch:
         return sure
 
     def blend_likely_readings(self, assignment: Assignment, readings: np.ndarray) -> np.ndarray:
-        """Return signals (N,) by channel, from readings by input slot.
+        """Return the likely reading (N,) of each channel.
 
-        A signal is the reading of the channel's slot. While a changed assignment is being verified,
-        it is instead the mean of the readings of the channel's two likeliest slots, weighted by
-        their likelihoods.
+        It is the reading of the channel's slot. While a changed assignment is being verified, it is
+        instead the mean of the readings of the channel's two likeliest slots, weighted by their
+        likelihoods.
 
         Args:
             assignment: Which input slot feeds which channel.
@@ -672,7 +678,7 @@ class AssignmentSearch:
         return assignment.copy_with_slots(swapped_slots)
 
     def does_evidence_support_change(self, assignment: Assignment, known_slots: np.ndarray) -> bool:
-        """Return whether the records support replacing the last known assignment by another one.
+        """Return whether the stored ticks support replacing the last known assignment by another.
 
         Args:
             assignment: The assignment that may replace the known one.

@@ -55,6 +55,8 @@ class SensorDelay:
     def get_action_that_next_readings_follow(self, action: np.ndarray) -> np.ndarray:
         """Return the action (A,) that the next tick's readings will follow.
 
+        If the readings are delayed, it is an older one than the newest.
+
         Args:
             action: (A,) the newest action, which has not been stored yet.
         """
@@ -105,7 +107,7 @@ class SensorDelay:
             self._gains[:] = 0.0
 
     def predict_undelayed_signals(self, signals: np.ndarray) -> np.ndarray:
-        """Return the signals (N,) that are predicted for now from delayed ones, by channel.
+        """Return a prediction of the present signals (N,), computed from delayed ones.
 
         Args:
             signals: (N,) the delayed signals by channel.

@@ -21,10 +21,11 @@ F32 = np.float32
 
 
 def estimate_roughness(readings: np.ndarray, settings: NoiseSettings) -> float:
-    """Return how rough the smoothest channels are, as a standard deviation of noise.
+    """Return how much noise the smoothest channels may carry, as a standard deviation.
 
-    A channel is rough if its change differs much from one tick to the next. The result is the
-    standard deviation of the noise that would make a constant signal as rough.
+    Noise makes a channel rough: its change differs much from one tick to the next. The result is
+    the noise that would make a constant signal as rough as the smoothest channels are. It is small
+    if some channels are smooth, so that not all sensors are noisy.
 
     Args:
         readings: (T, N) the readings of T ticks, with at least one channel without NaN.

@@ -152,7 +152,7 @@ class SensorDelaySettings:
 
 @dataclass(frozen=True)
 class DetectorSettings:
-    """Numbers that decide when signals may have moved to other slots, or when the monitor is lost.
+    """Numbers that decide when signals seem to have moved, or nothing explains the readings.
 
     They were chosen on the Ant, with moves every 25 and 100 steps.
     """
@@ -181,7 +181,7 @@ class DetectorSettings:
 
 @dataclass(frozen=True)
 class EvidenceSettings:
-    """Numbers for collecting evidence about assignments of input slots to channels.
+    """Numbers for computing how well assignments of input slots to channels fit the last ticks.
 
     They were chosen on the Ant, with signals moved every 25 steps.
     """
@@ -236,7 +236,7 @@ class AssignmentSearchSettings:
 
 @dataclass(frozen=True)
 class TrustSettings:
-    """Numbers that decide when an assignment of input slots to channels counts as known.
+    """Numbers that decide when an assignment of input slots to channels is known to be right.
 
     They were chosen on the Ant with unknown wirings.
     """
@@ -254,11 +254,10 @@ class TrustSettings:
 class FitSettings:
     """Numbers that decide whether the forward model describes the connected robot.
 
-    They also decide how well a move of signals must explain the readings to be accepted. How far
-    the costs of a robot that fits may exceed the usual ones is a number of each model, in
-    `FitLimits.max_excess`. The numbers were chosen with robots of other mass,
-    friction, motor lag and sensor rate, so that monitors report no wrong move and find the real
-    ones (`experiments/monitor_fit`).
+    They also decide how well a move of signals must explain the readings to be accepted. They hold
+    for all models; the limits that are measured for each model are in `FitLimits`. The numbers were
+    chosen with robots of other mass, friction, motor lag and sensor rate, so that monitors report
+    no wrong move and find the real ones (`experiments/monitor_fit`).
     """
 
     min_gain: float = 24.0
@@ -326,8 +325,8 @@ class FitSettings:
 class BudgetSettings:
     """Limits on how much the search for an assignment of input slots may compute in a tick.
 
-    They were measured on an ordinary core with numba, for the Ant's 28 channels and 54,528 weights.
-    With these shares, healthy episodes are the same as without limits.
+    They were measured on an ordinary CPU core with numba, for the Ant's 28 channels and 54,528
+    weights. Episodes of a robot that works as usual are the same with and without these limits.
     """
 
     share: float = 0.08

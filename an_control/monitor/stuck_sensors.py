@@ -13,21 +13,20 @@ from an_control.monitor.settings import StuckSettings
 
 
 class StuckSensors:
-    """An estimator of slots with stuck sensors, which replaces their readings by NaN.
+    """A detector of stuck sensors, which replaces their readings by NaN.
 
-    A slot is a position at which readings arrive. It is stuck if it repeats its reading for some
-    ticks in which its channel should change.
+    Readings arrive at input slots. A slot is stuck if it repeats its reading for some ticks in
+    which its channel should change.
 
-    Contacts may rightly rest at 0 or 1, and constant channels at their value. If a slot that is
-    assumed to feed such a channel reads none of these values, signals have moved. Then every slot
-    that reads one of them may carry a contact or a constant. Such a slot counts as stuck only after
-    more ticks, and only the ticks count in which the assignment of the changing slots is known.
+    Contact sensors and constant channels may rightly rest at certain values. If signals seem to
+    have moved, any slot that reads one of these values may carry such a sensor. Then it counts as
+    stuck only after more ticks.
 
     Args:
         slot_count: The number N of slots.
         resting_values: The values at which contacts and constants may rest.
-        max_excess: The assignment of the changing slots counts as known while the sum of their
-            excess costs (nats above the usual costs) is below this.
+        max_excess: How badly the readings of the changing slots may fit so that their channels
+            count as known: the sum of their negative log-likelihoods above the usual, in nats.
         settings: The tuned numbers of the estimator.
     """
 
@@ -95,9 +94,8 @@ class StuckSensors:
     def restart_unchanged_tick_counts(self, slot_mask: np.ndarray) -> None:
         """Restart, for some input slots, the counts of ticks in which the reading did not change.
 
-        The sums of the excess costs in these ticks are restarted too. Call it for slots that turn
-        out to feed another channel than was assumed, because the costs were computed for the wrong
-        channel.
+        Call it for slots that turn out to feed another channel than was assumed. Whether a reading
+        should have changed was then judged by the wrong channel.
 
         Args:
             slot_mask: (N,) True for these slots.

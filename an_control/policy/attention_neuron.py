@@ -22,10 +22,12 @@ from an_control.policy.sizes import AttentionSizes
 class AttentionNeuron(PreviousAction, Policy):
     """A permutation-invariant policy for scalar channels (Tang & Ha 2021, sections 3.1-3.2).
 
+    Every channel has a neuron, a small network with a state of its own. Attention over the neurons
+    turns any number of readings into one message, and the head (the last network) into the action.
+
     Args:
         model: A model of kind ``attention_neuron``.
-        engine: The engine that computes the ticks. Its neuron i belongs to the i-th of the channel
-            ids for which this policy keeps state.
+        engine: The engine that computes the ticks and keeps the neurons' states.
         keep_ticks: The number of ticks for which a missing channel's state is kept; None: the ticks
             of one second, or 100 ticks if the model does not name the period of its ticks.
 
@@ -55,20 +57,18 @@ class AttentionNeuron(PreviousAction, Policy):
         self.reset()
 
     def reset(self) -> None:
-        """Start an episode: remove all channels, zero the head's memory and the previous action."""
+        """Start an episode: remove the neurons of all channels, and set all other state to zero."""
         self._engine.reset()
         self._previous = np.zeros(self.model.sizes.actions, np.float32)
         self.reset_channels()
 
     @property
     def channel_state(self) -> AttentionNeuron:
-        """The interface to the neurons' states by channel id, which is the policy itself."""
+        """The policy itself, as the interface to its neurons' states by channel id."""
         return self
 
     def reset_channels(self, ids: Sequence[str] | None = None) -> None:
-        """Reset the neurons of some channels to zero state.
-
-        The previous action and the head's memory stay.
+        """Reset the neurons of some channels to zero state; all other state stays.
 
         Args:
             ids: The ids of the channels; unknown ids are ignored. None: remove the neurons of all
@@ -102,10 +102,10 @@ class AttentionNeuron(PreviousAction, Policy):
     def increase_identity_evidence(
         self, ids: Sequence[str], channels: np.ndarray, min_nats: float
     ) -> None:
-        """Increase the attention's evidence that given ids carry the signals of given channels.
+        """Let the policy know which channel's signal arrives under each of the given ids.
 
-        It is the evidence of prediction attention (see `reference_engine`). For a policy without
-        prediction attention nothing happens. Unknown ids are ignored.
+        Policies with prediction attention (see `reference_engine`) hold evidence about this, which
+        is increased. Other policies ignore the call. Unknown ids are ignored.
 
         Args:
             ids: (N,) channel ids.
@@ -127,6 +127,8 @@ class AttentionNeuron(PreviousAction, Policy):
         self, ids: Sequence[str], values: np.ndarray, previous_action: np.ndarray
     ) -> None:
         """Advance the neurons of some channels by one tick without computing an action.
+
+        With it a channel's state can be recomputed from earlier readings, after `restore_state`.
 
         Args:
             ids: (N,) the ids of the channels; unknown ids are ignored.
@@ -245,7 +247,7 @@ class AttentionNeuron(PreviousAction, Policy):
 
     @property
     def attention_message(self) -> np.ndarray:
-        """The attention message of the last step, which is the head's input."""
+        """The attention message of the last step, from which the head computes the action."""
         return self._engine.attention_message
 
     @property

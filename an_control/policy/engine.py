@@ -19,14 +19,19 @@ JUMP_LIMIT = 0.18
 
 
 class PolicyEngine(ABC):
-    """A base class for engines, which compute one tick and keep the states of the neurons.
+    """A base class for engines, which compute a policy's ticks and keep the states of its neurons.
 
-    The states are an array (N, S) with one row for each channel's neuron. Arguments named `neurons`
-    are indices of such rows. The row of an LSTM neuron holds its d outputs h, its d cells and its
-    previous reading. The row of a neuron on stacked readings holds its d outputs and its k newest
-    readings. With prediction attention the row also holds the evidence for each query, and with
-    reset on jump also twice the reading's usual change (see `reference_engine`). Readings are NaN
-    before the first tick.
+    A neuron is the small network that reads one channel. The states of N neurons are an array
+    (N, S); arguments named `neurons` are indices of its rows. A row consists of these parts, in
+    this order:
+
+    - the neuron's d outputs
+    - for an LSTM neuron: its d cells and its previous reading
+    - for a neuron on stacked readings: its k newest readings
+    - with prediction attention: the evidence for each query (see `reference_engine`)
+    - with reset on jump: twice the mean size of the reading's changes
+
+    Readings are NaN before the first tick.
 
     Args:
         sizes: The policy's sizes.
@@ -122,7 +127,7 @@ class PolicyEngine(ABC):
     def increase_evidence_for_queries(
         self, neurons: np.ndarray, queries: np.ndarray, min_nats: float
     ) -> None:
-        """Increase the evidence that each of some neurons reads the channel of a given query.
+        """Increase some neurons' evidence of which channel they read.
 
         Each query of the attention stands for one channel of the model. A neuron holds one number
         for each query, the evidence in nats that the neuron reads the query's channel.
@@ -167,15 +172,14 @@ class PolicyEngine(ABC):
 
     @property
     def attention(self) -> np.ndarray:
-        """The attention weights (M, N) of the last tick, queries by channels, a copy.
+        """A copy of the last tick's attention weights (M, N), queries by channels.
 
-        The row of softmax attention's last query, which stands for none of the channels, is left
-        out.
+        With softmax attention the last query is left out, because it stands for no channel.
         """
         rows = self._sizes.queries - (self._sizes.attention == "softmax")
         return self._attention[:, :rows].T.astype(np.float64)
 
     @property
     def attention_message(self) -> np.ndarray:
-        """The attention message of the last tick, which is the head's input, a copy."""
+        """A copy of the last tick's attention message, from which the action is computed."""
         return self._message.copy()

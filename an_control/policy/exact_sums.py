@@ -29,10 +29,9 @@ Spacing = TypeVar("Spacing", np.float64, np.ndarray)
 
 
 def compute_rounding_number(spacing: Spacing) -> Spacing:
-    """Return the large number that rounds a float64 if it is added and subtracted again.
+    """Return a large number r with which float64 numbers are rounded to multiples of `spacing`.
 
-    If r is this rounding number and x is much smaller than r, then ``(x + r) - r`` is x rounded to
-    a multiple of `spacing`.
+    If x is much smaller than r, then ``(x + r) - r`` is x rounded to such a multiple.
 
     Args:
         spacing: The distance between neighbouring multiples, a power of two; or an array of such
@@ -47,7 +46,7 @@ ROUND_MASS = compute_rounding_number(np.float64(2.0**-30))
 
 
 def round_weights_for_exact_products(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Round weights so that their matrix product with neuron outputs is exact.
+    """Round weights so that their matrix product with neuron outputs has no rounding error.
 
     Args:
         weights: (R, d) the weights, by which outputs (d, N) are multiplied.

@@ -115,23 +115,25 @@ class Policy(Protocol):
         return action[None] if batched else action, ()
 
     def prepare_next_tick(self) -> None:
-        """Do work for the next tick that needs no readings; it changes no action.
+        """Compute in advance what the next tick needs besides its readings.
 
-        Call it after the command was sent, so that it delays nothing.
+        Call it after the command was sent, to save time when the readings arrive. It changes no
+        action.
         """
         return
 
     def exclude_next_tick_from_evidence(self) -> None:
-        """Exclude the next tick from the evidence by which a monitor detects rewired sensors.
+        """Do not draw conclusions about the sensors' wiring from the next tick's readings.
 
-        Call it if the command that was sent corresponds to no action in [-1, 1].
+        Call it if the command that was sent corresponds to no action in [-1, 1], because a monitor
+        of rewired sensors then cannot predict these readings.
         """
         return
 
     def restart_monitor(self) -> None:
-        """Let the monitor of rewired sensors start anew, from the assignment that it knows.
+        """Restart the monitor of rewired sensors with its estimate of which sensor is which.
 
-        Call it if readings are scaled otherwise from now on. The policy keeps its state.
+        Call it when the scaling of the readings changes. The policy keeps its state.
         """
         return
 
@@ -166,12 +168,15 @@ class Policy(Protocol):
 
     @property
     def channel_state(self) -> ChannelState | None:
-        """The interface to the state that the policy keeps by channel id; None if it keeps none."""
+        """The interface to read and change each channel's state; None if the policy keeps none."""
         return None
 
     @property
     def recovery_count(self) -> int:
-        """How often since the last reset random actions were started to free the robot."""
+        """The number of recoveries since the last reset.
+
+        A recovery is a short series of random actions, which frees a robot that stands still.
+        """
         return 0
 
     @property
@@ -215,9 +220,10 @@ class ChannelState(Protocol):
     def increase_identity_evidence(
         self, ids: Sequence[str], channels: np.ndarray, min_nats: float
     ) -> None:
-        """Increase the attention's evidence that given ids carry the signals of given channels.
+        """Let the policy know which channel's signal arrives under each of the given ids.
 
-        If the attention keeps no such evidence, nothing happens.
+        The attention of some policies holds evidence about this, which is increased. Other policies
+        ignore the call.
 
         Args:
             ids: (N,) channel ids.
@@ -230,6 +236,8 @@ class ChannelState(Protocol):
         self, ids: Sequence[str], values: np.ndarray, previous_action: np.ndarray
     ) -> None:
         """Advance the states of some channels by one tick without computing an action.
+
+        With it a channel's state can be recomputed from earlier readings, after `restore_state`.
 
         Args:
             ids: (N,) the ids of the channels.
@@ -298,10 +306,12 @@ def check_unique_ids(ids: Sequence[str]) -> tuple[str, ...]:
 
 
 def arrange_readings(values: np.ndarray, ids: Sequence[str], order: tuple[str, ...]) -> np.ndarray:
-    """Return the readings of a tick (N,) float64 in a fixed order, NaN where one is missing.
+    """Check the readings of a tick, and return them in a given order of the channels.
+
+    The result is an array (N,) float64, with NaN where a reading is missing.
 
     Args:
-        values: The readings, which are checked.
+        values: The readings.
         ids: The channel id of each reading.
         order: The channel ids (N,) in the wanted order.
 
@@ -343,9 +353,9 @@ class PreviousAction:
 
 
 class WrappingPolicy(Policy):
-    """A base class for a policy around another one, to which it delegates all calls by default.
+    """A base class for policies that wrap another policy, for example with a monitor.
 
-    Both policies are for scalar channels.
+    By default all calls are delegated to the inner policy. Both policies are for scalar channels.
 
     Args:
         policy: The inner policy.
@@ -362,7 +372,9 @@ class WrappingPolicy(Policy):
 
     @abstractmethod
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """Compute one tick and return the action (A,); raise what the inner policy raises.
+        """Compute one tick and return the action (A,).
+
+        It raises the same errors as the inner policy.
 
         Args:
             values: (N,) the readings.
@@ -370,18 +382,25 @@ class WrappingPolicy(Policy):
         """
 
     def prepare_next_tick(self) -> None:
-        """Do work for the next tick that needs no readings; see `Policy.prepare_next_tick`."""
+        """Compute in advance what the next tick needs besides its readings.
+
+        Call it after the command was sent, to save time when the readings arrive.
+        """
         self.policy.prepare_next_tick()
 
     def exclude_next_tick_from_evidence(self) -> None:
-        """Exclude the next tick from the evidence by which a monitor detects rewired sensors.
+        """Do not draw conclusions about the sensors' wiring from the next tick's readings.
 
-        Call it if the command that was sent corresponds to no action in [-1, 1].
+        Call it if the command that was sent corresponds to no action in [-1, 1], because a monitor
+        of rewired sensors then cannot predict these readings.
         """
         self.policy.exclude_next_tick_from_evidence()
 
     def restart_monitor(self) -> None:
-        """Let the monitor of rewired sensors start anew; see `Policy.restart_monitor`."""
+        """Restart the monitor of rewired sensors with its estimate of which sensor is which.
+
+        Call it when the scaling of the readings changes. The policy keeps its state.
+        """
         self.policy.restart_monitor()
 
     @property
@@ -405,13 +424,13 @@ class WrappingPolicy(Policy):
     def channel_order(self) -> tuple[str, ...]:
         """The channel ids of the last step, in the order of the columns of `attention`.
 
-        With a monitor set to "match", the ids are those of the channels whose signals were found.
+        With a monitor set to "match", they are the ids under which it passed the signals on.
         """
         return self._acting_policy.channel_order
 
     @property
     def attention(self) -> np.ndarray | None:
-        """The attention weights (M, N) of the policy in command; None if it has no attention.
+        """The attention weights (M, N) of the policy that acts; None if it has no attention.
 
         The rows are queries; the columns are in `channel_order`.
         """
@@ -419,7 +438,7 @@ class WrappingPolicy(Policy):
 
     @property
     def keys(self) -> np.ndarray | None:
-        """The attention keys (N, k) of the policy in command; None if it has no attention.
+        """The attention keys (N, k) of the policy that acts; None if it has no attention.
 
         The rows are in `channel_order`.
         """
@@ -427,10 +446,13 @@ class WrappingPolicy(Policy):
 
     @property
     def channel_state(self) -> ChannelState | None:
-        """The inner policy's states by channel id; None if it keeps none."""
+        """The interface to the inner policy's state of each channel; None if it keeps none."""
         return self.policy.channel_state
 
     @property
     def recovery_count(self) -> int:
-        """How often since the last reset random actions were started to free the robot."""
+        """The number of recoveries since the last reset.
+
+        A recovery is a short series of random actions, which frees a robot that stands still.
+        """
         return self.policy.recovery_count

@@ -35,7 +35,7 @@ def get_head_layers(arrays: Mapping[str, np.ndarray], layer_count: int) -> Layer
 
 
 class Head:
-    """The network from the attention message to the action: linear layers with activations.
+    """The last network of a policy, which computes the action by linear layers with activations.
 
     Args:
         layers: For each layer a weight (out, in) and a bias (out,), float64.
@@ -72,9 +72,9 @@ class Head:
 class MlpPolicy(PreviousAction, Policy):
     """A policy of a plain MLP, which needs its inputs in a fixed order.
 
-    The readings are put into the nominal order of their channel ids. If a model names no channels,
-    they stay in the order in which they are given. A missing channel keeps its last reading, and
-    reads 0 before its first one.
+    The readings are put into the model's order by their channel ids. If the model names no
+    channels, they stay in the order in which they are given. A missing channel keeps its last
+    reading, and reads 0 before its first one.
 
     Args:
         model: A model of kind ``mlp``.
@@ -107,8 +107,8 @@ class MlpPolicy(PreviousAction, Policy):
             ids: Their channel ids (N,).
 
         Raises:
-            ValueError: The lengths differ, an id occurs twice, or a model without nominal ids gets
-                another number of readings than it has inputs.
+            ValueError: The lengths differ, or an id occurs twice. Or a model that names no channels
+                gets another number of readings than it has inputs.
             TypeError: The values are not real numbers.
         """
         values = arrange_readings(values, ids, self.nominal_ids or check_unique_ids(ids))

@@ -87,15 +87,17 @@ class Model:
         return own + sum(array.size for array in self.arrays.values())
 
     def copy_with_normalised_channel_sums(self, channel_count: int) -> Model:
-        """Return a copy that scales its sums over channels as if there were always as many.
+        """Return a copy whose attention message does not grow if there are additional channels.
 
-        A sum is multiplied by the nominal number of channels, and divided by the present one.
+        The message consists of sums over the channels, which the copy scales; see `normalise` in
+        `AttentionSizes`.
 
         Args:
-            channel_count: The nominal number of channels; 0: the sums are not scaled.
+            channel_count: The number of channels with which sums keep their size; 0: the sums are
+                not scaled.
 
         Raises:
-            ValueError: This kind of policy has no such sums.
+            ValueError: This kind of policy has no sums over channels.
         """
         if not isinstance(self.sizes, AttentionSizes):
             raise ValueError(f"normalise: a policy of kind {self.kind} has no sums over channels")
@@ -131,10 +133,10 @@ class Model:
 
 
 def write_model(path: str | os.PathLike[str], model: Model) -> None:
-    """Write a model file atomically: at any time the file is complete or not there.
+    """Write a model file atomically, so that nobody can read a part of it.
 
-    Of a policy of kind ``foreign``, whose network is in an ONNX file, only the monitor is written.
-    If `path` is an ONNX file, the monitor's file is written beside it.
+    If the policy is of kind ``foreign``, its network is in an ONNX file already. Then only its
+    monitor is written: beside this ONNX file if `path` names one, else to `path`.
 
     Args:
         path: The file to write; an existing one is replaced.

@@ -37,10 +37,7 @@ NO_SCORE = F32(-1e30)
 
 @njit(inline="always", error_model="numpy")
 def compute_tanh(x):
-    """Return the hyperbolic tangent with an error below 3e-7.
-
-    It is the rational function of Eigen's fast tanh.
-    """
+    """Return the hyperbolic tangent with an error below 3e-7, by the formula of Eigen's library."""
     limit = F32(7.90531110763549805)
     x = limit if x > limit else x
     x = -limit if x < -limit else x
@@ -59,10 +56,7 @@ def compute_tanh(x):
 
 @njit(inline="always", error_model="numpy")
 def compute_exp(x):
-    """Return the exponential of x <= 0 with an error below 2e-7.
-
-    It is (1 + a polynomial on [0, ln 2]) times a power of two.
-    """
+    """Return the exponential of a number x <= 0 with an error below 2e-7."""
     low = F32(-87.0)
     x = low if x < low else x
     n = np.floor(x * F32(1.44269504088896341) + F32(0.5))
@@ -79,7 +73,7 @@ def compute_exp(x):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def advance_lstm_neurons(values, neurons, input_weights, hidden, state):
-    """Advance LSTM neurons by one tick, in place.
+    """Advance LSTM neurons of d units, one for each of N channels, by one tick in place.
 
     Args:
         values: (N,) the readings.
@@ -132,7 +126,7 @@ def advance_lstm_neurons(values, neurons, input_weights, hidden, state):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def advance_stacked_neurons(values, neurons, input_weights, state):
-    """Advance neurons on stacked readings by one tick, in place.
+    """Advance neurons that read their channel's k newest readings by one tick, in place.
 
     Args:
         values: (N,) the readings.
@@ -278,12 +272,14 @@ def add_two_vector_matrix_products(out, other_out, matrix, x, y):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def advance_memory_and_expect_readings(memory, previous_action, memory_rows, expecting_rows):
-    """Advance the GRU of the head's memory by a tick; return the readings (n,) that it expects.
+    """Advance the memory of a policy's head by a tick; return the readings (n,) that it expects.
+
+    The memory is a GRU of H units, which bridges missing readings. It expects a reading for each of
+    n queries, which stand for channels.
 
     Args:
-        memory: (2n + H,) the memory's state: the n queries' weights of the previous tick (m in
-            `reference_engine`), then their readings (x), then the H units of the GRU. The units are
-            changed.
+        memory: (2n + H,) first the n weights m and the n readings x of the last tick (see
+            `reference_engine`), then the H units of the GRU, which are changed.
         previous_action: (A,) the previous action.
         memory_rows: The weights of the GRU, see `packed_weights.pack_memory_weights`.
         expecting_rows: The weights from the memory to the expected readings, see
@@ -316,13 +312,14 @@ def advance_memory_and_expect_readings(memory, previous_action, memory_rows, exp
 def correct_expected_readings(memory, units, sums, total_attention, expected, outlier_weight):
     """Correct the memory's expected readings by this tick's readings; store them in `memory`.
 
+    The head's memory is a GRU that expects one reading for each of n queries (channels).
+
     Args:
-        memory: (2n + H,) the memory's state: the n queries' weights of the previous tick (m in
-            `reference_engine`), then their readings (x), then the H units of the GRU. The weights
-            and the readings are changed.
+        memory: (2n + H,) first the n weights m and the n readings x of the last tick (see
+            `reference_engine`), which are changed, then the H units of the GRU.
         units: The number H of GRU units.
-        sums: (n,) for each query the sum over channels of attention times reading.
-        total_attention: (n,) for each query the sum over channels of attention.
+        sums: (n,) for each query the sum over channels of squared attention times reading.
+        total_attention: (n,) for each query the sum over channels of squared attention.
         expected: (n,) the readings that the memory expects.
         outlier_weight: (n,) the factor d in the weight 1 / (1 + d r^2) of a reading that differs by
             r from the expected one.
@@ -337,10 +334,10 @@ def correct_expected_readings(memory, units, sums, total_attention, expected, ou
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def compute_action(message, head, widths, relu, clip):
-    """Return the action (A,) float32 for an attention message.
+    """Return the action (A,) float32 that the last network of a policy, its head, computes.
 
     Args:
-        message: The head's input.
+        message: The input of the head.
         head: For each layer the bias (out,), then the weights (in, out), flat.
         widths: (layers,) the number of outputs of each layer.
         relu: True for rectified linear hidden layers, False for tanh.
@@ -500,7 +497,7 @@ class NumbaEngine(PolicyEngine):
     def increase_evidence_for_queries(
         self, neurons: np.ndarray, queries: np.ndarray, min_nats: float
     ) -> None:
-        """Increase the evidence that each of some neurons reads the channel of a given query.
+        """Increase some neurons' evidence of which channel they read.
 
         Each query of the attention stands for one channel of the model. A neuron holds one number
         for each query, the evidence in nats that the neuron reads the query's channel.

@@ -86,7 +86,7 @@ def is_onnx(path: str | os.PathLike[str]) -> bool:
 
 
 def get_monitor_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path of the monitor's model file, which lies beside an ONNX file."""
+    """Return the path of the model file beside an ONNX file that holds the policy's monitor."""
     path = Path(path)
     return path.with_name(f"{path.stem}.monitor.safetensors")
 

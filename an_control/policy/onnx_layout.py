@@ -51,7 +51,7 @@ Start = Literal["repeat", "zero"]
 
 
 class Term(NamedTuple):
-    """A part of the network's observation.
+    """A part of a network's observation, such as some readings or the previous action.
 
     Each of its numbers is ``value * scale + offset``, limited to the range `clip`.
 
@@ -142,7 +142,7 @@ class Layout:
 
     @property
     def input_count(self) -> int:
-        """The number of inputs that the terms fill in all ticks of the history together."""
+        """The length of the network's input: an observation for each tick of the history."""
         return self.history.length * sum(term.width for term in self.terms)
 
 

@@ -42,7 +42,7 @@ def copy_to_aligned_array(array: np.ndarray, dtype: Any) -> np.ndarray:
 
 
 class KernelOptions(NamedTuple):
-    """The options of a policy that decide which branches compiled code takes."""
+    """The options of a policy that the compiled code must know, such as the kind of attention."""
 
     inputs: int = 1
     """The number of inputs that a neuron takes from its channel."""
@@ -63,10 +63,10 @@ class KernelOptions(NamedTuple):
 class PackedWeights(NamedTuple):
     """The weights of a policy, in the arrays that the compiled code needs.
 
-    `gate_rows` has U columns. For LSTM neurons with d units U is 4d: d columns each for the input,
-    forget and output gates and the candidate, in this order. For other neurons U is d. If the
-    weights are those of several policies of the same sizes, all arrays but `widths` have an
-    additional first axis for the policies.
+    The neurons' weights, `gate_rows`, have U columns. For LSTM neurons of d units U is 4d: d
+    columns each for the input, forget and output gates and the candidate, in this order. For other
+    neurons U is d. The weights of several policies of the same sizes may be stacked; then all
+    arrays but `widths` have an additional first axis.
     """
 
     gate_rows: np.ndarray
@@ -163,12 +163,12 @@ def pack_memory_weights(
             queries, the others are zeros.
 
     Returns:
-        A pair of arrays. The first (R, 3H) float32 holds the weights of the GRU's gates. Its rows
-        are in this order: the bias, the queries' weights and readings of the previous tick (2n
-        rows), the units (H rows), the previous action, and the bias inside the reset gate. The
-        second (Q, width) float32 holds the weights of the expected readings, one column for each
-        query. Its rows are the bias, the inputs in the same order as in the first array, the
-        outlier weight, and the four rows of prediction attention if the policy has it.
+        A pair of float32 arrays, whose columns are outputs and whose rows are inputs. The first
+        (R, 3H) computes the GRU's gates. Its rows are the bias, the queries' weights and readings
+        of the previous tick (2n rows), the units (H rows), the previous action, and the bias inside
+        the reset gate. The second (Q, width) computes the expected readings, in a column for each
+        query. Its rows are the same ones without the last, then the outlier weight, and four rows
+        of prediction attention if the policy has it.
     """
     array = _convert_to_float64(arrays)
     n, units = len(array["expectation.bias"]), len(array["memory.hidden_bias"])
@@ -193,9 +193,10 @@ def pack_memory_weights(
 
 
 def make_gru_gate_factors(units: int) -> np.ndarray:
-    """Return the factors (3H,) for the sums of a GRU: 1/2 for its two logistic gates, else 1.
+    """Return the factors (3H,) by which a GRU's weights are multiplied before they are packed.
 
-    With them a logistic gate can be computed as (tanh + 1) / 2.
+    They are 1/2 for its two logistic gates, which compiled code computes as (tanh + 1) / 2, and 1
+    for the rest.
 
     Args:
         units: The number H of units.

@@ -25,7 +25,7 @@ def compute_logistic(x: np.ndarray) -> np.ndarray:
 
 
 def step_lstm(gate_sums: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Compute one step of an LSTM.
+    """Compute one step of an LSTM of U units.
 
     Args:
         gate_sums: The gates' weighted sums (..., 4U) in the order input, forget, candidate, output.
@@ -45,7 +45,7 @@ def step_lstm(gate_sums: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, np.
 def step_gru(
     arrays: Mapping[str, np.ndarray], prefix: str, inputs: np.ndarray, units: np.ndarray
 ) -> np.ndarray:
-    """Compute one step of a GRU; return its units (U,) after the step.
+    """Compute one step of a GRU of U units; return the values (U,) of the units after it.
 
     Args:
         arrays: Arrays by name; ``prefix.input``, ``.bias``, ``.hidden`` and ``.hidden_bias`` are
@@ -63,7 +63,7 @@ def step_gru(
 
 
 class Recurrence:
-    """The recurrent layers of a policy, with their state.
+    """The recurrent layers of a policy (LSTM, GRU or transformer), with their state.
 
     Args:
         sizes: The sizes of the layers.
@@ -169,7 +169,7 @@ class Recurrence:
     def add_residual(
         self, name: str, submodule_input: np.ndarray, submodule_output: np.ndarray
     ) -> np.ndarray:
-        """Return the output of a submodule added to the submodule's input.
+        """Return the sum of the output and the input of a transformer's submodule.
 
         For ``gtrxl`` the two are not added, but combined by the GRU gate g(input, output).
 

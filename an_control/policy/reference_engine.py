@@ -350,7 +350,7 @@ class ReferenceEngine(PolicyEngine):
     def increase_evidence_for_queries(
         self, neurons: np.ndarray, queries: np.ndarray, min_nats: float
     ) -> None:
-        """Increase the evidence that each of some neurons reads the channel of a given query.
+        """Increase some neurons' evidence of which channel they read.
 
         Each query of the attention stands for one channel of the model. A neuron holds one number
         for each query, the evidence in nats that the neuron reads the query's channel.

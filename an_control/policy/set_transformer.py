@@ -143,6 +143,8 @@ class Pooling:
 class ChannelOrder:
     """An order of N channels that depends only on their neurons' outputs.
 
+    Sums in this order have the same bits in whatever order the channels are given.
+
     Attributes:
         sorted: (N,) the indices of the channels, arranged in this order.
         places: (N,) each channel's position in this order; all channels with equal outputs have the
@@ -170,8 +172,8 @@ class SetTransformer:
     Args:
         sizes: The sizes of the policy, which has an encoder, attention ``pma``, or both.
         arrays: A model's arrays; only those of the encoder and of the pooling are used.
-        queries: The matrix (M, d) by which an encoded output (d,) is multiplied to get the scores
-            of its channel, one for each of the M queries; not used with ``pma``.
+        queries: The matrix (M, d) that turns a neuron's encoded output (d,) into the M queries'
+            scores for its channel; not used with ``pma``.
         bias: The bias (M,) of the scores.
     """
 

@@ -31,7 +31,7 @@ def list_head_shapes(inputs: int, hidden: list[int], actions: int) -> Shapes:
 
 
 def list_memory_shapes(units: int, inputs: int) -> Shapes:
-    """Return the shapes, by name, of the arrays of the memory, which is a GRU.
+    """Return the shapes, by name, of the arrays of a head's memory, which is a GRU.
 
     Gates are in the order reset, update, new.
 
@@ -65,9 +65,9 @@ Encoder = Literal["none", "isab", "sab"]
 
 
 class AttentionPartSizes(Protocol):
-    """The interface of the sizes that policies on numbers and on image patches have in common.
+    """The interface of the sizes of a policy's attention and of the encoder before it.
 
-    They describe the attention, an optional encoder before it, and the heads of both.
+    Policies on numbers and policies on image patches both have it.
     """
 
     @property
@@ -82,7 +82,7 @@ class AttentionPartSizes(Protocol):
     def inducing(self) -> int:
         """The number of inducing points of an ISAB encoder; 0 for other encoders.
 
-        By way of these learned points, the channels attend to each other.
+        Inducing points are learned vectors, by way of which the channels attend to each other.
         """
 
     @property
@@ -473,7 +473,7 @@ def make_paper_sizes(
     """Return the sizes of the paper's policies for continuous control, with optional further parts.
 
     They take raw readings, have tanh attention, and a head whose hidden layers are as wide as there
-    are queries.
+    are queries. The last five arguments are not from the paper; see `AttentionSizes`.
 
     Args:
         actions: The number of actions.
@@ -482,11 +482,11 @@ def make_paper_sizes(
         neuron: The number of units of a neuron.
         key: The width of a key.
         stack: The number of stacked readings; 0: the neurons are LSTMs.
-        normalise: As in `AttentionSizes`.
-        encoder: As in `AttentionSizes`.
-        inducing: As in `AttentionSizes`.
-        heads: As in `AttentionSizes`.
-        recurrence: As in `AttentionSizes`.
+        normalise: The number of channels by which sums over channels are scaled; 0: they are not.
+        encoder: The kind of encoder, by which channels attend to each other.
+        inducing: The number of inducing points of the encoder ``isab``.
+        heads: The number of attention heads of the encoder.
+        recurrence: The recurrent layers before the head; None: there are none.
     """
     return AttentionSizes(
         actions=actions,
@@ -524,7 +524,7 @@ class MlpSizes:
 class ForeignSizes:
     """The sizes of a policy that another tool made and stored as an ONNX file.
 
-    Our model file beside it holds only the monitor for that policy.
+    The model file beside the ONNX file holds only a monitor for this policy.
     """
 
     can_be_compiled_in_rollouts: ClassVar[bool] = False
@@ -548,17 +548,26 @@ columns. The table is not stored in the file either."""
 class VisionSizes(ABC):
     """The sizes of an AttentionNeuron for image patches (Tang & Ha 2021, section 3.3, table 1).
 
-    A channel is a patch of `patch` x `patch` pixels in the last `stack` gray frames. Its key is
-    computed from the differences between the frames and from the previous action, its value from
-    each frame's patch after a layer norm. The `grid` x `grid` queries are computed from a fixed
-    positional table of `positions` columns. `norm_weights` says whether the two layer norms, of the
-    patches and of the message, have learned weights.
+    A channel is a patch of pixels in the last gray frames. Its key is computed from the differences
+    between the frames and from the previous action, its value from each frame's patch after a layer
+    norm. The attributes `encoder`, `inducing` and `heads` and ``pma`` attention are from the Set
+    Transformer (Lee et al. 2019), not from the paper.
 
-    Two options are from the Set Transformer (Lee et al. 2019), not from the paper. First, an
-    `encoder` lets the patches' keys attend to each other before the queries do, each to all
-    (``sab``) or by way of `inducing` points (``isab``). Second, with ``pma`` attention, learned
-    queries (seeds), one for each position in the grid, attend to the sums of a patch's key and
-    value, and there is no positional table. Encoder and PMA have `heads` heads.
+    Attributes:
+        actions: The number of actions.
+        grid: The side length of the square grid of queries, each of which gives a row of the
+            attention message.
+        message: The width of the attention message.
+        stack: The number of frames.
+        patch: The width and the height of a patch in pixels.
+        positions: The number of columns of the fixed table from which the queries are computed.
+        norm_weights: Whether the layer norms of patches and message have learned weights.
+        attention: The paper's ``softmax``; or ``pma``, in which learned queries attend to the sums
+            of a patch's key and value, without the table.
+        encoder: The way in which the patches' keys attend to each other before the attention: each
+            to all (``sab``), by way of `inducing` points (``isab``), or not at all (``none``).
+        inducing: The number of inducing points.
+        heads: The number of attention heads of encoder and ``pma``.
     """
 
     actions: int
@@ -693,15 +702,19 @@ CAR_RACING_SIZES = TopPatchesSizes(
 class ConvolutionSizes(VisionSizes):
     """The sizes of the PuzzlePong policy, whose head convolves the attention message as an image.
 
-    The head has two convolutions to `filters` planes (windows of 4 x 4 pixels at a step of 2, then
-    of 3 x 3), a layer of `hidden` units, and a layer that scores A actions. If `choice` is True,
-    the action is 1 at the index of the best score and 0 elsewhere, and the previous action in an
-    episode's first tick is 1 at the index `first_action`. If `choice` is False, the action is the
-    tanh of the scores, and the first previous action is zero.
+    The head has two convolutions (windows of 4 x 4 pixels at a step of 2, then of 3 x 3), a hidden
+    layer, and a layer that scores the A actions.
 
-    Between the two layers there may be `memory` GRU units (0: none, as in the paper), which
-    remember what no patch shows. Their inputs are the `hidden` units and the previous action. The
-    last layer then gets the `hidden` units and the GRU units.
+    Attributes:
+        filters: The number of planes of each convolution.
+        hidden: The number of units of the hidden layer.
+        first_action: The index of the action that counts as the previous one in an episode's first
+            tick, if `choice` is True.
+        choice: True if the action is 1 at the index of the best score and 0 elsewhere; False if it
+            is the tanh of the scores.
+        memory: The number of GRU units between the two layers, which remember what no patch shows;
+            0: none, as in the paper. They get the hidden units and the previous action. The last
+            layer gets the hidden units and the GRU units.
     """
 
     filters: int
@@ -794,7 +807,7 @@ KINDS: dict[str, type[Sizes]] = {
 
 
 def get_model_kind(sizes: Sizes) -> str:
-    """Return the kind of model that has sizes of this class, as it stands in a model file."""
+    """Return the name of the kind of model that has these sizes, for example "mlp"."""
     return next(kind for kind, cls in KINDS.items() if cls is type(sizes))
 
 
@@ -879,7 +892,7 @@ class MonitorValidation:
     A monitor detects moves: sensor signals that arrive at other input slots than before.
 
     Attributes:
-        max_excess: The largest excess at which readings count as explained. The excess is how far
+        max_excess: The largest excess up to which readings fit the model. The excess is how far
             their negative log-likelihood is above its usual value, in nats a tick.
         min_gain: Nats by which another assignment of signals must explain the readings better to
             replace the present one.
@@ -966,9 +979,9 @@ class ForwardSizes:
 
     @property
     def monitor_default_off_reason(self) -> str:
-        """The reason why a monitor is off by default, and the remedy; "" if it is on by default.
+        """A message on why the monitor is off by default and what to do; "" if it is on by default.
 
-        A monitor that failed its validation is off.
+        It is off if it failed its validation.
         """
         validation = self.validation
         if self.monitor == "off" or validation is None or validation.has_passed:

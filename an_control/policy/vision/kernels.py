@@ -22,11 +22,10 @@ processor's cache."""
 def exponentiate_scores(
     scores: np.ndarray, float32_copy: np.ndarray, rounding_number: np.float32
 ) -> None:
-    """Replace attention scores by their exponentials, in place.
+    """Replace attention scores by their exponentials (the numerators of a softmax), in place.
 
-    Each row's largest score is subtracted first. The exponentials are rounded to multiples of a
-    power of two, so that the sums of their products with the patches' values are exact. They
-    are the numerators of a softmax.
+    Each row's largest score is subtracted first. The exponentials are rounded, so that the sums of
+    their products with the N patches' values are exact.
 
     Args:
         scores: (rows, N) the scores; overwritten by the rounded exponentials.
@@ -60,7 +59,7 @@ def apply_relu_and_layer_norm_to_message(
 
 
 def compute_attention_to_rows(queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Return how much attention each row gets from all rows together.
+    """Return how much attention each of M rows gets from all rows together.
 
     Each row's query gives attention to the keys of all rows, by a softmax.
 

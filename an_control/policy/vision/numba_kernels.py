@@ -21,11 +21,10 @@ EPSILON = F32(NORM_EPSILON)
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def exponentiate_scores(scores, float32_copy, rounding_number):
-    """Replace attention scores by their exponentials, in place.
+    """Replace attention scores by their exponentials (the numerators of a softmax), in place.
 
-    Each row's largest score is subtracted first. The exponentials are rounded to multiples of a
-    power of two, so that the sums of their products with the patches' values are exact. They
-    are the numerators of a softmax.
+    Each row's largest score is subtracted first. The exponentials are rounded, so that the sums of
+    their products with the N patches' values are exact.
 
     Args:
         scores: (rows, N) the scores; overwritten by the rounded exponentials.
@@ -68,7 +67,7 @@ def apply_relu_and_layer_norm_to_message(message, weight, bias):
 
 
 def compute_attention_to_rows(queries, keys):
-    """Return how much attention each row gets from all rows together.
+    """Return how much attention each of M rows gets from all rows together.
 
     Each row's query gives attention to the keys of all rows, by a softmax.
 

@@ -27,10 +27,10 @@ processor's cache."""
 
 
 def compute_exact_attention_bits(patch_count: int) -> int:
-    """Return the number of bits to which attention weights and values must be rounded.
+    """Return to how many bits attention weights and values must be rounded for exact sums.
 
-    Weights and values are within [-1, 1]. Rounded to so many bits, the sum of their products over
-    all patches is exact in float64.
+    Weights and values are within [-1, 1]. If they are rounded to so many bits, the sum of their
+    products over all patches has no rounding error in float64.
 
     Args:
         patch_count: The number of patches.
@@ -41,10 +41,9 @@ def compute_exact_attention_bits(patch_count: int) -> int:
 class PatchAttention:
     """The attention of a vision policy, which turns image patches into the attention message.
 
-    Patches are (N, f, p, p) uint8 (f frames of p x p pixels), the message is (M, m) float32. Pixels
-    are whole numbers. The weights are rounded to multiples of a power of two that is coarse enough
-    for the products of pixels and weights to add up without rounding. Keys and values are scaled
-    to within [-1, 1] by powers of two, which changes no bit.
+    The N patches are an array (N, f, p, p) uint8 of f frames of p x p pixels. The message is an
+    array (M, m) float32 with a row for each of the M queries. Its bits do not depend on the order
+    of the patches, because numbers are rounded in such a way that their sums are exact.
 
     Args:
         model: A model of a vision kind.

@@ -49,10 +49,11 @@ class VisionNeuron(PreviousAction, Policy):
         self._ids: tuple[str, ...] = ()
 
     def step(self, readings: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Compute one tick and return the action (A,) float32, see `step_array`.
+        """Compute one tick and return the action (A,) float32 in [-1, 1].
 
         Args:
-            readings: Patches (stack, patch, patch) uint8 by patch id.
+            readings: By channel id, a patch (stack, patch, patch) uint8 of the last `stack` frames,
+                the oldest first, with `patch` x `patch` pixels.
         """
         patches = list(readings.values())
         return self.step_array(
@@ -66,7 +67,8 @@ class VisionNeuron(PreviousAction, Policy):
         A policy that chooses one of A actions returns 1 for that action and 0 for the others.
 
         Args:
-            patches: Patches (N, stack, patch, patch) uint8, the oldest frame first.
+            patches: N patches (N, stack, patch, patch) uint8 of the last `stack` frames, the oldest
+                first, with `patch` x `patch` pixels.
             ids: Their channel ids (N,), in any order.
 
         Raises:
