@@ -49,12 +49,14 @@ OnEvent = Callable[[dict[str, Any], int, bool], object]
 
 
 class SessionReplay:
-    """Replay of one recording of a node; use it in a `with` block, as it has temporary files.
+    """Replay of a recording: the node's own code computes all recorded commands again.
+
+    Use it in a `with` block, because it makes temporary files.
 
     Args:
         bag: The recording.
-        deserialize: Function that makes a ROS message from its bytes and its class, as that of
-            `rclpy.serialization` does.
+        deserialize: Function that makes a ROS message from its bytes and its class, such as
+            `rclpy.serialization.deserialize_message`.
         model: Path of a model file to use instead of the recorded ones.
         wiring: Path of a wiring file to use instead of the recorded one.
 

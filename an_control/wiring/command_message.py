@@ -168,7 +168,7 @@ class CommandMessage:
         return all(kind.base == "double" for _, kind in self._list_actuator_field_types())
 
     def compute_sendable_limits(self, command: CommandConfig) -> tuple[Values, Values]:
-        """Return the lowest and the highest values (A,) within the limits that the fields can hold.
+        """Return the lower and upper limits (A,), moved inwards to values that the fields can hold.
 
         Without this, a field could round a command at a limit to a value beyond it: a limit of 0.1
         would be sent as the next float32 above 0.1, and a limit of 1.6 as the whole number 2.
@@ -197,9 +197,9 @@ class CommandMessage:
         return low, high
 
     def compute_field_steps(self) -> Values:
-        """Return for each actuator the distance between values that its field can hold.
+        """Return for each actuator (A,) the distance between values that its field can hold.
 
-        See the function of this name.
+        It is 1 for whole numbers and booleans, and 0 for floating-point numbers.
         """
         steps = np.zeros(self._count)
         for number, kind in self._list_actuator_field_types():
