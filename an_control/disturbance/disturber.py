@@ -43,9 +43,9 @@ def draw_signal_indices(
 class Garbage:
     """A generator of meaningless readings for K channels: noise, zeros or a slow drift.
 
-    About half of the channels carry normal noise, whose standard deviation is 1, 0.3 or 0.1. A
-    quarter of them carry zeros, and a quarter a random walk, whose steps have a standard deviation
-    of 0.05 and whose values are clipped to -5..5. All numbers are in units of the scaled readings.
+    About half of the channels carry normal noise with a standard deviation of 1, 0.3 or 0.1. A
+    quarter carry zeros. A quarter carry a random walk, clipped to -5..5, whose steps have a
+    standard deviation of 0.05. All numbers are in units of the scaled readings.
 
     Args:
         rng: The random generator.
@@ -271,7 +271,7 @@ class Delivery(Generic[T]):
     def draw_arrival_and_sending_ticks(
         self, ticks: int, settings: DisturbanceSettings
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Draw at random in which ticks of an episode a message arrives, and which message it is.
+        """Draw at random which messages of an episode arrive, and in which ticks.
 
         One message is sent in each tick.
 
@@ -585,7 +585,7 @@ class Disturber:
         """Draw the shuffles, missing channels, copies and noise of the first ticks of an episode.
 
         Call it right after `start_episode`, and do not call `disturb` in the same episode, because
-        both draw the same random numbers. There must be no schedule.
+        both draw the same random numbers. The disturber must have no schedule of changes.
 
         Args:
             steps: The number of ticks.

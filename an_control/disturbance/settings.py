@@ -134,7 +134,7 @@ class Range:
 
     @classmethod
     def from_value(cls, number_text_or_range: object) -> Range:
-        """Return a number, a text such as ``0..2``, or a range as a `Range`.
+        """Convert a number, a text such as ``0..2``, or a range to a `Range`.
 
         Args:
             number_text_or_range: A number, a text such as ``0.1`` or ``0..2``, or a range, which is

@@ -229,7 +229,7 @@ class BlackBox:
             bag.close()
 
     def get_text_and_figures(self) -> tuple[str, dict[str, str]]:
-        """Return the state of the black box for the diagnostics: a description, and figures."""
+        """Return the state of the black box for the diagnostics: a text, and figures by name."""
         values = {"black box [MiB]": f"{self._bytes / 2**20:.1f}"}
         values["messages"] = str(sum(len(batch.notes) for batch in tuple(self._batches)))
         if self._newest is not None:

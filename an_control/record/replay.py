@@ -62,9 +62,9 @@ class SessionReplay:
 
     Attributes:
         summary: Result so far.
-        on_event: Function that is called for each recorded change of state. It gets the values of
-            the change, the time of day in ns at which it was recorded, and whether it only repeats
-            an earlier one at the start of a file.
+        on_event: Function that is called for each recorded change of state. It gets three
+            arguments: the values of the change, its time of day in ns, and whether it only repeats
+            an earlier change at the start of a file.
     """
 
     def __init__(

@@ -117,7 +117,7 @@ class NumberField:
     def make_id_part(self) -> str:
         """Return the text that replaces the `*` in the channel's id, such as "position.3".
 
-        If only the messages tell the name or index of an element, it is left out: "position".
+        If only messages give the element's name or index, the text is "position".
         """
         return ".".join(
             part
@@ -137,7 +137,7 @@ def resolve_field_path(
         cls: Class of the source's messages.
         resolve: Function that returns the class of a message type, given its name.
         file: Path of the wiring file, for errors.
-        field: The field path to follow instead of that of `config`; None for that of `config`.
+        field: The field path to follow; None for that of `config`.
 
     Raises:
         WiringError: The path leads to no number.

@@ -723,8 +723,8 @@ class GrowingReader(Reader):
 class ElementReader(GrowingReader):
     """Reader of elements of one array of numbers, by index or by name.
 
-    If the array has more elements than the message has names, all its elements count as missing,
-    because it is not known which name belongs to which element.
+    If a message has names, but fewer than array elements, all elements count as missing: it is not
+    known which name belongs to which element.
 
     Args:
         field: Path of the array, for messages to the user.

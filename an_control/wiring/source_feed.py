@@ -414,7 +414,7 @@ class Feed:
     def mark_stale_channels_and_tell_if_fresh(
         self, ok: NDArray[np.bool_], now_ns: int, stamp_ns: int | None
     ) -> bool:
-        """Set in `ok` to False those of the source's channels whose message is too old.
+        """Set `ok` to False for all channels of this source whose message is too old.
 
         This ends a read of the source: messages that arrive later count as new.
 
