@@ -169,12 +169,9 @@ class Faults:
             signals[rng.random(len(signals)) < settings.nan] = np.nan
 
     def add_faults_to_episode(self, signals: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return a copy of a whole episode's signals, with this episode's sensor faults added.
+        """Return a copy of the signals (T, N) of all T ticks of the episode, with faults added.
 
         The faults are those that one call of `add_faults` in each tick would add.
-
-        Args:
-            signals: (T, N) the readings of all T ticks without faults, NaN for a missing one.
         """
         settings, ticks = self._settings, np.arange(len(signals))
         faulty = signals[np.maximum(ticks - settings.delay.whole_number, 0)]

@@ -45,9 +45,7 @@ CLOSE_S = 3.0
 
 
 class Batch(NamedTuple):
-    """Group of successive notes, which the black box adds together and drops together.
-
-    A note is a record of one message, tick, command or change of state.
+    """Group of successive notes (records of what a node did), which are added and dropped together.
 
     Attributes:
         notes: The notes, each with a time.
@@ -63,10 +61,9 @@ class Batch(NamedTuple):
 
 
 class BlackBox:
-    """Store of the newest notes of what a node did, and a thread that writes them to disk.
+    """Store of the newest notes (records of what a node did), and a thread that saves them to disk.
 
-    A note is a record of one message, tick, command or change of state. The oldest notes are
-    dropped, so that duration and memory stay limited.
+    The oldest notes are dropped, so that duration and memory stay limited.
 
     Args:
         folder: Folder in which each written black box gets a folder of its own.

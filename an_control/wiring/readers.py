@@ -375,10 +375,9 @@ class Reader(ABC):
         return ""
 
     def describe_possible_replacement(self, channel_index: int) -> str:
-        """Return text on what the newest message has in place of a channel's array element.
+        """Return text on what the newest message has in place of an element that it lacks.
 
-        Call it if the newest message lacks an element that earlier messages had. The message may
-        have the element under another spelling of its name, for example.
+        It may have the element under another spelling of its name. Earlier messages had it.
 
         Args:
             channel_index: Index of the channel among those of this reader.
@@ -851,8 +850,7 @@ class ElementReader(GrowingReader):
             channel_index: Index of the channel for the element with the missing name.
 
         Returns:
-            Text for a log line, or "" if there is no such name. If the message has the name but the
-            array is empty, the text says so.
+            Text for a log line, also if the array is empty; "" if nothing is known.
         """
         if self._names is None:
             return ""
@@ -943,9 +941,7 @@ class FieldAccess:
     label: tuple[bool, bool] = (False, False)
 
     def make_id_parts(self, key: int | str | None) -> tuple[str, ...]:
-        """Return the parts of a channel's id that come from this field, as a tuple of 0 to 2 texts.
-
-        They are its name and the element's index or name, as far as `label` says.
+        """Return the texts that this field adds to a channel's id, as `label` says: none to two.
 
         Args:
             key: Index or name of the element.
