@@ -43,9 +43,9 @@ def draw_signal_indices(
 class Garbage:
     """A generator of meaningless readings for K channels: noise, zeros or a slow drift.
 
-    About half of the channels carry normal noise, whose standard deviation is 1, 0.3 or 0.1. A
-    quarter of them carry zeros, and a quarter a random walk, whose steps have a standard deviation
-    of 0.05 and whose values are clipped to -5..5. All numbers are in units of the scaled readings.
+    About half of the channels carry normal noise with a standard deviation of 1, 0.3 or 0.1. A
+    quarter carry zeros. A quarter carry a random walk, clipped to -5..5, whose steps have a
+    standard deviation of 0.05. All numbers are in units of the scaled readings.
 
     Args:
         rng: The random generator.
@@ -92,10 +92,9 @@ class Faults:
         self.change_settings(settings)
 
     def freeze_random_signals(self, share: float) -> None:
-        """Choose at random which signals are frozen from now on, in place of those chosen before.
+        """Freeze a random share of the signals from now on, and unfreeze all others.
 
-        A frozen signal stays at the first value that it has after this call and that is not
-        missing.
+        A frozen signal repeats its first reading after this call that is not missing.
 
         Args:
             share: The share (0 to 1) of the signals that is frozen.
@@ -104,12 +103,12 @@ class Faults:
         self._held = np.full(self._count, np.nan, dtype=np.float32)
 
     def replace_random_signals_by_garbage(self, share: float) -> None:
-        """Choose at random which signals carry meaningless readings from now on.
+        """Replace the readings of a random share of the signals by meaningless ones from now on.
 
-        They take the place of the signals that were chosen before.
+        All other signals keep their readings, or get them back.
 
         Args:
-            share: The share (0 to 1) of the signals that carry meaningless readings.
+            share: The share (0 to 1) of the signals whose readings are replaced.
         """
         self._replaced = np.zeros(0, np.intp)
         if share:
@@ -119,9 +118,9 @@ class Faults:
     def change_settings(self, settings: DisturbanceSettings) -> None:
         """Apply other settings of the sensor faults from the next tick on.
 
-        Readings that a delay holds back still arrive later, unless the new settings have no fault
-        at all. Which signals are frozen or meaningless stays as it is. Another `bias` scales the
-        offsets that the signals have.
+        The same signals stay frozen or meaningless. The constant offsets of the signals stay the
+        same too, except for the factor `bias`. If the new settings have no fault at all, readings
+        that a delay still holds back are discarded.
         """
         self._settings = settings
         if settings.bias and self._biases is None:
@@ -170,7 +169,10 @@ class Faults:
             signals[rng.random(len(signals)) < settings.nan] = np.nan
 
     def add_faults_to_episode(self, signals: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return a whole episode's signals (T, N) with faults, as `add_faults` would add them."""
+        """Return a copy of the signals (T, N) of all T ticks of the episode, with faults added.
+
+        The faults are those that one call of `add_faults` in each tick would add.
+        """
         settings, ticks = self._settings, np.arange(len(signals))
         faulty = signals[np.maximum(ticks - settings.delay.whole_number, 0)]
         self._add_biases_in_place(faulty)
@@ -204,9 +206,10 @@ T = TypeVar("T")
 
 
 class DelayLine(Generic[T]):
-    """A delay by some ticks: called with this tick's item, it returns that of an earlier tick.
+    """A delay of items by a number of ticks.
 
-    During the first ticks, when no item is old enough yet, it returns the first item.
+    Call it in each tick with the newest item; it returns the item of an earlier tick. As long as no
+    item is old enough, it returns the first one.
     """
 
     def __init__(self) -> None:
@@ -232,7 +235,7 @@ class DelayLine(Generic[T]):
 class Delivery(Generic[T]):
     """A simulated transport of messages, one in each tick, which loses or repeats some at random.
 
-    The first message always arrives, and is new.
+    The first message is never lost.
 
     Args:
         streams: The episode's random generators.
@@ -265,7 +268,7 @@ class Delivery(Generic[T]):
     def draw_arrival_and_sending_ticks(
         self, ticks: int, settings: DisturbanceSettings
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Draw at random in which ticks of an episode a message arrives, and which message it is.
+        """Draw at random which messages of an episode arrive, and in which ticks.
 
         One message is sent in each tick.
 
@@ -289,7 +292,9 @@ class Delivery(Generic[T]):
 
 
 class Permutation:
-    """A random permutation of N signals among N input slots; at first each is in its own slot.
+    """A random permutation of N signals among N input slots (places at which readings arrive).
+
+    At first each signal is in its own slot.
 
     Args:
         signal_count: The number N of signals.
@@ -307,8 +312,8 @@ class Permutation:
         """Permute the signals at random; return for each slot the index of its signal, as (N,).
 
         Args:
-            moved_count: The number of signals that move, in a ring: each of them moves to the slot
-                of the next. With 0 all signals are permuted.
+            moved_count: The number of signals that exchange their slots, in a ring; all others stay
+                where they are. With 0 all signals are permuted.
         """
         self.drawn += 1
         places = self._rng.permutation(len(self.signals))
@@ -339,7 +344,7 @@ def draw_present_mask(
 def draw_indices_to_copy(
     rng: np.random.Generator, present: NDArray[np.bool_], copies: int
 ) -> NDArray[np.intp]:
-    """Return the indices (copies,) of randomly drawn signals, which added channels copy.
+    """Draw at random which signals to copy into added channels; return their indices (copies,).
 
     No signal is drawn twice before every present signal was drawn once. The result is empty if all
     signals are missing.
@@ -369,7 +374,7 @@ class Plan(NamedTuple):
 
     Attributes:
         signals: (B, N) the signal that each of the N slots carries, for each of the B periods
-            between shuffles. A period has `shuffle.every` steps; B is 1 if there is no shuffle.
+            between permutations. A period has `shuffle.every` steps; if that is 0, B is 1.
         present: (N,) False for a missing signal.
         noise: (steps, K) the readings of the K noise channels.
         copied: (C,) the signals that the C copies repeat.
@@ -382,16 +387,16 @@ class Plan(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """A recorded episode after disturbance, as a policy gets it: K messages, each of S slots.
+    """The readings that a policy gets in a disturbed episode: K messages of S readings each.
 
-    A slot is a position at which a reading arrives. The first N slots are those of the nominal
-    channels; then come the slots with copies, then those with noise.
+    The first N readings of a message are those of the robot's N channels. Readings of copied
+    channels follow, then those of noise channels.
 
     Attributes:
-        values: (K, S) the readings, NaN for a missing slot.
-        signals: (K, S) the index of the signal that each slot carries; N for a slot that carries
-            noise or a meaningless signal.
-        steps: (K,) the steps in which the messages arrived.
+        values: (K, S) the readings, NaN for a missing one.
+        signals: (K, S) the index of the signal from which each reading comes; N for noise and for a
+            meaningless reading.
+        steps: (K,) the step in which each message arrives.
     """
 
     values: NDArray[np.float32]
@@ -400,14 +405,14 @@ class Replay(NamedTuple):
 
 
 class Disturber:
-    """The disturbances of one robot's readings, applied tick by tick.
+    """Object that disturbs the readings of one robot, tick by tick.
 
-    Each tick may have readings of only some of the nominal channels, in any order. An input slot
-    (the position at which a reading arrives) is missing in the result if no reading is given of the
-    signal that the slot carries. Readings of unknown ids are dropped.
+    The readings of a tick may come in any order, and some channels may lack one. The disturber may
+    move signals between input slots (the places at which readings arrive). A slot is left out of
+    the result if its signal has no reading. Readings of other channels than `ids` are dropped.
 
     Args:
-        ids: The channel ids (N,) of the nominal wiring.
+        ids: The ids (N,) of the robot's channels.
         settings: The disturbances.
         seed: The seed of the run.
         schedule: The changes of the settings during each episode.
@@ -498,7 +503,7 @@ class Disturber:
 
     @property
     def is_message_new(self) -> bool:
-        """Whether a message arrived in the newest tick that does not repeat an earlier message."""
+        """Whether the newest tick brought a message that does not repeat an earlier one."""
         return self._delivery.new
 
     def draw_robot_stop(self, step_s: float) -> RobotStop | None:
@@ -577,7 +582,7 @@ class Disturber:
         """Draw the shuffles, missing channels, copies and noise of the first ticks of an episode.
 
         Call it right after `start_episode`, and do not call `disturb` in the same episode, because
-        both draw the same random numbers. There must be no schedule.
+        both draw the same random numbers. The disturber must have no schedule of changes.
 
         Args:
             steps: The number of ticks.
@@ -592,11 +597,11 @@ class Disturber:
         return Plan(np.array(signals), self._present, noise, self._copied)
 
     def disturb_episode(self, readings: NDArray[np.float32]) -> Replay:
-        """Return a whole recorded episode, disturbed as `disturb` would disturb it tick by tick.
+        """Disturb a whole recorded episode at once, as calls of `disturb` would do tick by tick.
 
         Call it right after `start_episode`, and do not call `disturb` in the same episode, because
-        both draw the same random numbers. There must be no schedule, and the setting `announce`
-        must be off.
+        both draw the same random numbers. There must be no schedule. The setting `announce`, by
+        which ids move along with their signals, must be off.
 
         Args:
             readings: (T, N) the readings in the order of `ids`.

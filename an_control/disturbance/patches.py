@@ -11,12 +11,12 @@ from an_control.disturbance.settings import DisturbanceSettings, RobotStop
 
 
 class DisturbedPatches:
-    """A disturber of image patches (N, f, p, p), which are stacks of f frames of p x p pixels.
+    """Object that disturbs N image patches (N, f, p, p): stacks of f frames of p x p pixels.
 
-    Each input slot (the place at which a patch arrives) has a stack of its newest frames. If
-    patches move to other slots during the episode, their older frames stay behind, so for some
-    ticks a stack has frames of two patches. After a slot was missing, its stack starts with copies
-    of its newest frame. A frame that a delay still holds back is not in a stack yet.
+    Each input slot (the place at which a patch arrives) keeps a stack of its newest f frames. When
+    patches move to other slots, their older frames stay behind. So for some ticks a stack mixes
+    frames of two patches. When a missing slot comes back, copies of its newest frame fill its
+    stack.
 
     Args:
         disturber: The disturber of the patches' channels, which decides the disturbances.

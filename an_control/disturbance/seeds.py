@@ -51,10 +51,10 @@ class RandomStreams:
         self._places: np.ndarray | None = None
 
     def draw_fraction_of_each_range(self, range_count: int) -> np.ndarray:
-        """Return a random number (0 to 1) for each setting that can have a range.
+        """Return a random position (0 to 1) for each setting that can have a range.
 
-        It is the fraction of the range below the setting's number in this episode. The fractions
-        are drawn in the first call; all later calls return them again.
+        The position says where in its range, from low to high, the setting's number for this
+        episode lies. The first call draws all positions; later calls return the same ones.
 
         Args:
             range_count: The number of settings that can have a range, equal in all calls.

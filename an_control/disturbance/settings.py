@@ -134,7 +134,7 @@ class Range:
 
     @classmethod
     def from_value(cls, number_text_or_range: object) -> Range:
-        """Return the range that a number, a text or a range stands for.
+        """Convert a number, a text such as ``0..2``, or a range to a `Range`.
 
         Args:
             number_text_or_range: A number, a text such as ``0.1`` or ``0..2``, or a range, which is
@@ -234,12 +234,12 @@ class Setting:
         return str(self.default) if self.is_given_as_text else self.default
 
     def get_plain_value(self, settings: DisturbanceSettings) -> Plain:
-        """Return the value that an object has for this setting, in a form that JSON can hold.
+        """Return the value of this setting as plain data, which JSON can hold.
 
-        Shuffles, words, and ranges from which no number has been drawn yet become text.
+        A shuffle becomes text, and so does a range from which no number has been drawn yet.
 
         Args:
-            settings: The object, which has a value for every setting.
+            settings: The values of all settings.
         """
         value = getattr(settings, self.name)
         if self.kind is Range and not value.has_distinct_bounds:
@@ -272,7 +272,7 @@ class Setting:
         """Return a value, converted to the type of this setting and checked.
 
         Args:
-            value: The value as text, from YAML or a parameter.
+            value: The value, as text or as YAML and ROS parameters have it.
 
         Raises:
             ValueError: The value is not allowed; the message names setting, value and what is
@@ -529,10 +529,11 @@ class DisturbanceSettings:
         return settings
 
     def with_setting_from_text(self, word: str) -> DisturbanceSettings:
-        """Return a copy of these settings in which one word of a text has changed a setting.
+        """Return a copy of these settings with one setting changed as a text says.
 
         Args:
-            word: The word, such as ``missing=0.1``, which sets `missing` to 0.1.
+            word: The setting and its value, such as ``missing=0.1``; the name alone for a setting
+                that is on or off, such as ``announced``.
 
         Raises:
             ValueError: The word is not known or its value is not allowed; the message names the
@@ -616,8 +617,9 @@ class DisturbanceSettings:
     def can_be_compiled(self) -> bool:
         """Whether compiled training rollouts support these settings.
 
-        Such rollouts have a fixed number of channels, so a random number of channels is not
-        supported, nor are copies of channels of which all may be missing.
+        Such rollouts need a fixed number of channels. So they do not support ranges for
+        `noise_channels` and `copies`, copies if all channels may be missing, or missing channels
+        together with repeated shuffles.
         """
         counted = self.noise_channels, self.copies
         if self.copies and self.missing.high >= 1.0:
@@ -679,9 +681,9 @@ it comes first in the text and has no word."""
 
 
 def format_setting_words(settings: Iterable[Setting]) -> str:
-    """Return, for an error, how the given settings are written in a text of disturbances.
+    """Return how settings are written in a text of disturbances, for an error message.
 
-    An example is "announced, swap=NUMBER".
+    An example of the result is "announced, swap=NUMBER".
     """
     return ", ".join(
         one.word if one.kind is bool else f"{one.word}={'|'.join(one.choices) or 'NUMBER'}"
@@ -761,7 +763,7 @@ class RobotStop:
     def draw(
         cls, rng: np.random.Generator, settings: DisturbanceSettings, step_s: float
     ) -> RobotStop | None:
-        """Return a stop that begins at a random time of an episode; None if none is set.
+        """Return a stop that begins at a random time; None if the settings have no stop.
 
         Args:
             rng: The random generator.

@@ -108,7 +108,7 @@ class SignalRouting:
     def map_signals_to_channels(
         self, values: NDArray[np.float32], ids: Sequence[str]
     ) -> tuple[NDArray[np.float32], Sequence[str]]:
-        """Return the reading of each channel, which is that of the signal that the channel carries.
+        """Convert readings by signal to readings by channel, as the table says.
 
         A channel is missing while the signal that it carries is missing. The ids are returned as
         the same tuple object while nothing changes.

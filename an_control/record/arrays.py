@@ -46,9 +46,9 @@ class RecordedArrays:
         readings: Readings of the channels, float32 (T, N); NaN if a channel was missing.
         wanted: Commands of the policy, before limits, float64 (T, A) in physical units; NaN before
             the first one.
-        commands: Command that followed the readings of each tick, float64 (T, A): the tick's own,
-            or that of another node before the next tick; else the newest one before. NaN before the
-            first command. What was only proposed, in shadow mode, does not count.
+        commands: Command that was in force after each tick, float64 (T, A). It is the tick's own,
+            or a later one of another node; a tick without a command keeps the earlier one. NaN
+            before the first. Commands that were only proposed (in shadow mode) do not count.
         wiring: Text of the wiring file, which says where readings come from and commands go.
     """
 

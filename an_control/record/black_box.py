@@ -45,13 +45,13 @@ CLOSE_S = 3.0
 
 
 class Batch(NamedTuple):
-    """Successive notes that enter the black box together, and are dropped from it together.
+    """Group of successive notes (records of what a node did), which are added and dropped together.
 
     Attributes:
         notes: The notes, each with a time.
         bytes: Approximate memory of the notes.
         end_ns: Time of the newest note in ns, of the node's clock.
-        events: Those of the notes that are changes of state.
+        events: The notes of changes of state among `notes`.
     """
 
     notes: tuple[Note, ...]
@@ -61,15 +61,17 @@ class Batch(NamedTuple):
 
 
 class BlackBox:
-    """The newest notes, within bounds of time and memory, and a thread that writes them to disk.
+    """Store of the newest notes (records of what a node did), and a thread that saves them to disk.
+
+    The oldest notes are dropped, so that duration and memory stay limited.
 
     Args:
         folder: Folder in which each written black box gets a folder of its own.
         seconds: Time in s for which notes are kept.
         node: Full name of the node.
-        encoder: Makes messages of notes.
-        state: What a written black box begins with. An event enters it once the black box drops
-            the event's note.
+        encoder: Converter of notes to messages.
+        state: Content for the start of each written black box. It gets a change of state when the
+            black box drops the note of it.
         log: Function that logs a line.
     """
 
@@ -111,9 +113,9 @@ class BlackBox:
         self._thread.start()
 
     def move_notes_from(self, queue: deque[Note]) -> None:
-        """Move all notes from a queue into the black box, and drop its oldest notes.
+        """Move all notes from a queue into the black box, then drop its oldest notes.
 
-        Notes are dropped until the black box exceeds neither its duration nor its memory limit.
+        Notes are dropped until the limits of duration and memory are met.
         """
         batches = self._batches
         while queue:
@@ -174,10 +176,10 @@ class BlackBox:
         )
 
     def request_and_get_folder(self) -> str:
-        """Ask the thread to write the black box, and return the folder; do not wait.
+        """Request that the black box is written to disk, and return its future folder at once.
 
-        A request while a black box waits to be written changes nothing, because that one will also
-        hold what happens now. The call may come from any thread, also from the watchdog's.
+        A black box that was requested before and waits to be written serves this request as well.
+        Any thread may call this method, also the watchdog's.
         """
         newest = self._newest
         if newest is None or not self._waits:
@@ -224,7 +226,7 @@ class BlackBox:
             bag.close()
 
     def get_text_and_figures(self) -> tuple[str, dict[str, str]]:
-        """Return the state of the black box for the diagnostics: a description, and figures."""
+        """Return the state of the black box for the diagnostics: a text, and figures by name."""
         values = {"black box [MiB]": f"{self._bytes / 2**20:.1f}"}
         values["messages"] = str(sum(len(batch.notes) for batch in tuple(self._batches)))
         if self._newest is not None:
@@ -232,7 +234,7 @@ class BlackBox:
         return f"black box on: the last {self._seconds:g} s", values
 
     def close(self) -> None:
-        """Write at once what was requested, and end the thread."""
+        """Write a requested black box to disk without further delay, and end the thread."""
         self._save_now.set()
         if self._thread is not None:
             self._requests.put(None)

@@ -15,7 +15,7 @@ BINS = 1000
 
 
 class Comparison:
-    """Statistics of how replayed commands differ from the recorded ones.
+    """Statistics of how recorded commands differ from the same commands computed again.
 
     Its memory does not grow with the length of the recording.
 
@@ -37,8 +37,8 @@ class Comparison:
         """Add the next command's difference to the statistics.
 
         Args:
-            command: The command as recorded and as replayed. It is ignored if it is not one of the
-                policy.
+            command: The command as recorded and as replayed (computed again). A command that does
+                not come from the policy is ignored.
         """
         if command.kind != CommandKind.POLICY:
             return

@@ -30,17 +30,17 @@ It is a plain tuple, as the garbage collector soon leaves only plain ones alone.
 
 
 class Flattener:
-    """Converter of the messages of one class to tuples of their content, and back.
+    """Converter of ROS messages of one class to plain tuples, and back.
 
-    A tuple of content (`FlatMessage`) needs little memory and is made faster than a serialised
-    message.
+    A tuple (`FlatMessage`) holds the content of a message. It needs little memory, and making it
+    takes less time than serialising the message.
 
     Args:
-        cls: The class of the messages, as rosidl makes it.
+        cls: The Python class of the messages.
 
     Raises:
-        ValueError: Messages of this class hold something else than numbers, texts, arrays of
-            numbers, lists of texts, and messages of these.
+        ValueError: A field, also of a message inside, is no number, text, array of numbers or list
+            of texts.
     """
 
     def __init__(self, cls: Any) -> None:

@@ -97,9 +97,9 @@ class BagEntry(NamedTuple):
         type: Message type, or `ATTACHMENT` for a file.
         log_ns: Time of day at which it was recorded, in ns.
         publish_ns: Time of day at which a source's message arrived, in ns; else equal to `log_ns`.
-        sequence: Number of the source (topic subscription) that read the message: its index in the
-            wiring plus one, or 0 if no source read it. For a change of state it is 1 if the message
-            only repeats the change at the start of a file, else 0.
+        sequence: For a received message, the number of the source (topic subscription) that read
+            it: its index in the wiring plus one, or 0 for none. For a change of state, 1 if the
+            message only repeats the change at the start of a file, else 0.
         data: The serialised message, or the content of the file.
     """
 

@@ -46,7 +46,9 @@ _NUMBERS_OF = {TICK_TOPIC: TICK_NUMBERS, GATE_TOPIC: GATE_NUMBERS, STORE: STORED
 
 
 class NoteEncoder:
-    """Makes a recording's messages of notes, and notes without ROS messages for the black box.
+    """Converter of notes (records of what a node did) to the messages of a recording.
+
+    It also converts notes with ROS messages to smaller ones for the black box.
 
     Args:
         node: Full name of the node.
@@ -64,13 +66,16 @@ class NoteEncoder:
         """By message type, the function that makes a message of its content."""
 
     def flatten_message_note(self, note: Note) -> tuple[Note, int]:
-        """Return a note of kind `FLAT` for one of kind `MESSAGE`, and its approximate bytes.
+        """Return a smaller note, with the content of a ROS message in place of the message.
 
-        A message is replaced by a `FlatMessage` (a tuple of plain values), or by its bytes if its
-        type has fields that a `FlatMessage` cannot hold.
+        The content is a `FlatMessage` (a tuple of plain values). It is the serialised bytes if the
+        message type has fields that a `FlatMessage` cannot hold.
 
         Args:
-            note: The note with the message.
+            note: The note with the message, of kind `MESSAGE`.
+
+        Returns:
+            A pair: the note of kind `FLAT`, and the approximate size of its content in bytes.
         """
         _, topic, type_, message, *rest = note
         flattener = self._flatteners.get(type_)
@@ -92,7 +97,7 @@ class NoteEncoder:
         return found
 
     def make_bag_entry(self, note: Note) -> BagEntry:
-        """Convert a note to the message, or the attached file, that is written for it."""
+        """Convert a note to the message or attached file that represents it in a recording."""
         kind, offset_ns, now_ns = note[0], self.offset_ns, note[-1]
         if kind in (MESSAGE, FLAT):
             _, topic, type_, message, place, arrival_ns, now_ns = note
@@ -114,7 +119,7 @@ class NoteEncoder:
         return BagEntry(self._topics[name], TYPES[name], log_ns, log_ns, 0, data)
 
     def make_event_entry(self, values: dict[str, Any], now_ns: int) -> BagEntry:
-        """Return the message of a change of state.
+        """Return the message that repeats an earlier change of state at the start of a file.
 
         Args:
             values: The values that describe the change, with its kind under "event".
@@ -125,7 +130,7 @@ class NoteEncoder:
 
 
 def find_time_of_next_note_ns(queue: Iterable[Note]) -> int | None:
-    """Return the time in ns of the first of some notes that has one; None if none has."""
+    """Return the time in ns of the first note in a queue that has a time; None if none has one."""
     return next((note[-1] for note in tuple(queue) if note[-1] is not None), None)
 
 
@@ -149,9 +154,10 @@ class ModelFile:
 
 
 class SessionState:
-    """What each file of a recording begins with: the events still in force, and the model files.
+    """Content for the start of each file of a recording: the node's present state and its models.
 
-    The files of one recording can then be replayed one by one.
+    The state is given by the events (changes of state) that still have an effect, such as an
+    e-stop. With this content a file can be replayed without the earlier files.
     """
 
     def __init__(self) -> None:
@@ -182,10 +188,10 @@ class SessionState:
         return self._models.get(path)
 
     def update_events_to_repeat(self, note: Note) -> None:
-        """Update which events are repeated at the start of each new file, after one more event.
+        """Update the events (changes of state) that each new file repeats, after a new event.
 
-        They are the events whose effect still holds. A later event of a kind replaces an earlier
-        one of this kind, and "deactivate" ends the effect of "activate".
+        Only events whose effect still holds are repeated. An event replaces the earlier one of its
+        kind, and "deactivate" removes "activate".
 
         Args:
             note: The note of the new event.
@@ -213,7 +219,7 @@ class SessionState:
         It holds the events that are still in force, such as an e-stop, and the model files.
 
         Args:
-            encoder: Makes messages of the events.
+            encoder: Converter of the events to messages.
             newest_ns: Time of the newest note in ns, of the node's clock; None if it is not known.
         """
         now_ns = time.time_ns() if newest_ns is None else newest_ns + encoder.offset_ns

@@ -92,7 +92,10 @@ def get_needed_install_command() -> str:
 
 
 class MessageNumbers:
-    """Numbers of the recorded messages and of the sources, by which later notes refer to them."""
+    """Numbers of recorded messages and of sources (topic subscriptions).
+
+    Later notes refer to messages and sources by these numbers.
+    """
 
     def __init__(self) -> None:
         self.sources: dict[str, int] = {}
@@ -102,11 +105,17 @@ class MessageNumbers:
         self._newest_of_topic: dict[str, int] = {}
 
     def get_source_number(self, source: str | None) -> int:
-        """Return the number of a source; 0 if there is none of this name."""
+        """Return the number of a source; 0 if no source has this name, or the name is None."""
         return 0 if source is None else self.sources.get(source, 0)
 
     def count_if_new(self, topic: str, message: Any) -> bool:
-        """Give a message the next number, unless it is the newest one; return whether it is new."""
+        """Count a message, unless it is the object that was counted last.
+
+        So a message that is delivered to several sources is counted once.
+
+        Returns:
+            Whether the message was counted.
+        """
         if message is self._newest:
             return False
         self._newest = message
@@ -115,7 +124,7 @@ class MessageNumbers:
         return True
 
     def count_since_newest(self, topic: str) -> int:
-        """Return how many messages of all topics have come after a topic's newest one."""
+        """Return how many messages, of all topics, were counted after a topic's newest one."""
         return self._count - self._newest_of_topic[topic]
 
 
@@ -257,7 +266,7 @@ class NodeRecorder:
             topic: Topic of the message.
             type_: Message type.
             message: The ROS message.
-            source: Name of the source that reads it; None if none does.
+            source: Name of the source (topic subscription) that reads it; None if none does.
             arrival_ns: Time of arrival in ns, of the node's clock.
             now_ns: Present time in ns, of the node's clock.
         """
@@ -321,7 +330,7 @@ class NodeRecorder:
         values: np.ndarray,
         newest_number: int | None,
     ) -> None:
-        """Record a command that was sent, and what the gate has changed in it.
+        """Record a command that was sent, and whether the safety gate has changed it.
 
         The caller must hold the lock that allows one command at a time.
 
@@ -333,8 +342,8 @@ class NodeRecorder:
             stamp_ns: In lockstep the simulated time in ns of the step that the command answers,
                 else None.
             values: The command (A,) in physical units.
-            newest_number: Number that `LastCommand` has given the command as the newest one; None
-                if `LastCommand` did not store it.
+            newest_number: Number of the command in `LastCommand`, which stores the newest command;
+                None if the command was not stored there.
         """
         gate = self._controller.gate
         counts = tuple(gate.counts.__dict__.values())
@@ -355,9 +364,9 @@ class NodeRecorder:
         self._notes.append((STATE, COMMAND, self._actuators, values, sent_ns))
 
     def record_readings(self, readings: Readings, now_ns: int) -> None:
-        """Record a tick's readings, and the policy's newest command as it was before the gate.
+        """Record a tick's readings, and the policy's command before the safety gate changed it.
 
-        The command comes from the controller. Readings of cameras are not recorded.
+        The command is taken from the controller. Readings of cameras are not recorded.
 
         Args:
             readings: The readings of the N present channels.

@@ -49,20 +49,22 @@ OnEvent = Callable[[dict[str, Any], int, bool], object]
 
 
 class SessionReplay:
-    """Replay of one recording of a node; use it in a `with` block, as it has temporary files.
+    """Replay of a recording: the node's own code computes all recorded commands again.
+
+    Use it in a `with` block, because it makes temporary files.
 
     Args:
         bag: The recording.
-        deserialize: Function that makes a ROS message from its bytes and its class, as that of
-            `rclpy.serialization` does.
+        deserialize: Function that makes a ROS message from its bytes and its class, such as
+            `rclpy.serialization.deserialize_message`.
         model: Path of a model file to use instead of the recorded ones.
         wiring: Path of a wiring file to use instead of the recorded one.
 
     Attributes:
         summary: Result so far.
-        on_event: Function that is called for each recorded change of state. It gets the values of
-            the change, the time of day in ns at which it was recorded, and whether it only repeats
-            an earlier one at the start of a file.
+        on_event: Function that is called for each recorded change of state. It gets three
+            arguments: the values of the change, its time of day in ns, and whether it only repeats
+            an earlier change at the start of a file.
     """
 
     def __init__(

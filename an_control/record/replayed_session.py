@@ -132,8 +132,8 @@ class ReplayFiles:
     Args:
         bag_path: Path of the bag, for error messages.
         folder: Folder for files from the bag.
-        model: Path of a model file to use instead of the recorded ones; None for none.
-        wiring: Path of a wiring file to use instead of the recorded one; None for none.
+        model: Path of a model file to use instead of the recorded ones; None uses those.
+        wiring: Path of a wiring file to use instead of the recorded one; None uses that one.
     """
 
     def __init__(
@@ -241,7 +241,10 @@ class NewestMessages:
         return received
 
     def find_earlier(self, messages_since: int) -> ReceivedMessage | None:
-        """Return the message after which this many were recorded; None if it is not kept."""
+        """Return an earlier message, given how many messages were recorded after it.
+
+        The result is None unless the message is still the newest one of its topic.
+        """
         wanted = self._count - messages_since
         return next((one for one in self.newest.values() if one.number == wanted), None)
 
@@ -250,10 +253,10 @@ class ReplayedSession:
     """One run of a node, computed again from its recording.
 
     Args:
-        event: Values of the recorded event "session".
+        event: Values of the recorded event "session", which is the first of every run.
         files: The model and wiring files.
         deserialize: Function that makes a ROS message from its bytes and its class.
-        summary: The result, to which this adds.
+        summary: The result of the replay, to which this run is added.
         head_only: Whether the event was read from the head of a later file, because the earlier
             files are missing.
 
@@ -421,12 +424,12 @@ class ReplayedSession:
             self._pass_message_to_source(entry.sequence, received)
 
     def pass_message_to_further_source(self, source_and_messages_since: tuple[int, ...]) -> None:
-        """Pass an earlier message to one more source (subscribed topic), which received it as well.
+        """Pass an earlier message to one more source (subscribed topic) that received it too.
 
         Args:
-            source_and_messages_since: The two numbers of a message on the topic record/store: the
-                index of the source in the wiring plus one, and the number of messages recorded
-                since the message to pass.
+            source_and_messages_since: Two numbers from the recorded topic record/store: the index
+                of the source in the wiring plus one, and how many messages were recorded after the
+                message to pass.
         """
         place, back = source_and_messages_since
         received = self.messages.find_earlier(back)
@@ -465,9 +468,9 @@ class ReplayedSession:
             )
 
     def repeat_tick(self, tick_numbers: tuple[int, ...]) -> None:
-        """Repeat a recorded tick up to the policy's action.
+        """Compute a recorded tick (control step) again, from the readings to the policy's action.
 
-        The command of the tick is replayed later, by `replay_command`.
+        The command of the tick is computed later, by `replay_command`.
 
         Args:
             tick_numbers: Numbers of a message on record/tick: the tick's number, its time and so

@@ -96,7 +96,7 @@ class CameraReader(Reader):
         self._stamp_ns: int | None = None
 
     def copy_state_from(self, other: Reader) -> None:
-        """Copy another reader's frames, and which of its image patches are covered.
+        """Copy another reader's frames, and which of its image patches are hidden.
 
         Nothing is copied if the two readers have different image settings.
         """

@@ -55,10 +55,10 @@ class _WeightGroup(NamedTuple):
 
 
 class ChannelWeights:
-    """The weights of a table's channels, from which the share of present channels is computed.
+    """Weights of all channels, by which the share of present channels is computed.
 
-    The weight of a source (subscribed topic) is shared by its channels. The weight of a channel
-    entry with a `*` is shared by the array elements that the `*` stands for.
+    A weight in the wiring file belongs to a source (subscribed topic) or to a channel entry. The
+    channels of the source share its weight equally, and so do the channels of an entry with a `*`.
 
     Args:
         feeds: The table's sources, in the order in which the table holds their channels.
@@ -216,7 +216,9 @@ class MeasuredPositions:
             self._arrivals_ns[updated] = arrival_ns
 
     def mark_old_positions(self, now_ns: int, *, lockstep: bool) -> None:
-        """Set `is_old` for this time; in lockstep, where a simulator waits, no position is old.
+        """Update `is_old`, which says which positions are too old to be used.
+
+        In lockstep, where a simulator waits for each command, no position becomes old.
 
         Args:
             now_ns: Time of the read in ns, on the clock of the arrival times.
@@ -456,7 +458,7 @@ class ChannelTable:
     ) -> None:
         """Store a source's newest message, without reading its content.
 
-        If the message has the time stamp of the previous message, it counts as equally old. So a
+        A message that repeats the time stamp of the previous message does not count as newer. So a
         source that repeats one message for ever becomes stale.
 
         Args:
@@ -580,7 +582,8 @@ class ChannelTable:
     def find_ids_by_element_name(self, source: str, element_names: Collection[str]) -> list[str]:
         """Return the ids of a source's channels that read array elements with certain names.
 
-        A channel that does not find its number by an element's name is always among them.
+        The field `position[hip_1]`, for example, reads the element with the name "hip_1". Channels
+        that are not identified by such a name are always included.
 
         Args:
             source: Name of the source (subscribed topic).

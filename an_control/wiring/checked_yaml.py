@@ -56,7 +56,7 @@ def quote_value(value: object) -> str:
 
 
 def shorten_error(error: Exception) -> str:
-    """Return the text of an error; of one longer than 320 characters the middle is left out."""
+    """Return the text of an error, without its middle if it has more than 320 characters."""
     text = str(error)
     return text if len(text) <= 4 * _SHOWN else f"{text[: 2 * _SHOWN]} ... {text[-2 * _SHOWN :]}"
 
@@ -79,10 +79,7 @@ class MissingItem(Description):
 
 
 class Problem(Description):
-    """Text of a problem that a `WiringError` prints as it is.
-
-    To any other `Description` the error adds what is allowed.
-    """
+    """Text of a problem that a `WiringError` prints alone, without adding what is allowed."""
 
     __slots__ = ()
 
@@ -307,8 +304,8 @@ class Entry:
         Args:
             required: Keys that must be there.
             optional: Further keys that may be there.
-            renamed: For each dotted key that only an earlier version of the format had, text for
-                the error that says what has replaced the key.
+            renamed: Text for the error about each dotted key that an earlier version of the format
+                had. It says what has replaced the key.
 
         Raises:
             WiringError: A required key is missing, or a key is unknown.
@@ -355,7 +352,7 @@ class Entry:
         return float(value)
 
     def read_range(self, allowed_text: str, bound: float) -> tuple[float, float]:
-        """Return the value as a pair of finite numbers, the lower one first.
+        """Return the value, a list [lowest, highest] of two finite numbers, as a pair.
 
         Args:
             allowed_text: Description of what is allowed, for the error.

@@ -168,10 +168,10 @@ class CommandMessage:
         return all(kind.base == "double" for _, kind in self._list_actuator_field_types())
 
     def compute_sendable_limits(self, command: CommandConfig) -> tuple[Values, Values]:
-        """Return the lowest and the highest values (A,) within the limits that the fields can hold.
+        """Return the lower and upper limits (A,), moved inwards to values that the fields can hold.
 
-        Without this, a field could round a command at a limit to a value beyond it: a limit of 0.1
-        would be sent as the next float32 above 0.1, and a limit of 1.6 as the whole number 2.
+        Otherwise a field could round a command at a limit to a value beyond it. For example, a
+        limit of 0.1 would be sent as the next float32 above, and a limit of 1.6 as the integer 2.
 
         Args:
             command: The wiring's command, which has the limits.
@@ -197,9 +197,9 @@ class CommandMessage:
         return low, high
 
     def compute_field_steps(self) -> Values:
-        """Return for each actuator the distance between values that its field can hold.
+        """Return for each actuator (A,) the distance between values that its field can hold.
 
-        See the function of this name.
+        It is 1 for whole numbers and booleans, and 0 for floating-point numbers.
         """
         steps = np.zeros(self._count)
         for number, kind in self._list_actuator_field_types():
@@ -486,8 +486,8 @@ def compute_sendable_limits(
 ) -> tuple[Values, Values]:
     """Return each actuator's limits, moved inwards to values that its message field can hold.
 
-    A field of another type than float64 rounds its value, so that a command at a limit such as 0.1
-    could be sent as a value just beyond the limit.
+    A field of another type than float64 rounds its value. So a command at a limit such as 0.1 could
+    otherwise be sent as a value just beyond the limit.
 
     Args:
         command: The wiring's command, which has the limits.

@@ -56,9 +56,9 @@ path of its list of names or None."""
 
 @dataclass(frozen=True)
 class NumberField:
-    """A number in messages to which a channel's field path leads, or several such numbers.
+    """Place of a number in a source's messages, found by following a channel's field path.
 
-    It stands for several numbers if the path selects all elements of an array by `*`.
+    If the path selects all elements of an array by `*`, it is the place of several numbers.
 
     Attributes:
         config: Entry in the wiring file of the channel that the number belongs to.
@@ -89,7 +89,7 @@ class NumberField:
 
     @cached_property
     def needs_nested_reader(self) -> bool:
-        """Whether it needs a `NestedReader`: the number is in a list of messages or an octet."""
+        """Whether the slow `NestedReader` is needed, for a list of messages or a single octet."""
         lists = any(access.key is not None for access in self.accesses[:-1])
         on_list = self.function is not None and self.accesses[-1].key is not None
         return lists or on_list or (self.base == "octet" and self.accesses[-1].key is None)
@@ -117,7 +117,7 @@ class NumberField:
     def make_id_part(self) -> str:
         """Return the text that replaces the `*` in the channel's id, such as "position.3".
 
-        If only the messages tell the name or index of an element, it is left out: "position".
+        If only messages give the element's name or index, the text is "position".
         """
         return ".".join(
             part
@@ -137,7 +137,7 @@ def resolve_field_path(
         cls: Class of the source's messages.
         resolve: Function that returns the class of a message type, given its name.
         file: Path of the wiring file, for errors.
-        field: The field path to follow instead of that of `config`; None for that of `config`.
+        field: The field path to follow; None for that of `config`.
 
     Raises:
         WiringError: The path leads to no number.
@@ -197,9 +197,8 @@ def make_readers(
 
     Args:
         number_fields: The numbers to read.
-        taken_ids: Ids of channels that exist already, including all channels without a `*`. An
-            entry with a `*` makes no channel with one of these ids. The ids of the channels that it
-            does make are added.
+        taken_ids: Ids that the channels of an entry with a `*` must not get, such as those of all
+            channels without a `*`. The ids that they do get are added.
 
     Returns:
         A pair: the readers; and the lists of element names in a message, which must be updated
@@ -313,9 +312,9 @@ class Sources:
     Args:
         wiring: The robot's wiring.
         resolve: A function that returns the class of a message type, given its name.
-        previous: The sources of an earlier wiring, or None. A source with an unchanged message type
-            gets the messages and state of the earlier source of the same name. If nothing but its
-            topic has changed, it also uses the reader objects of that source.
+        previous: The sources of an earlier wiring, or None. A source gets the messages and state of
+            the earlier source of the same name, if that has the same message type. If only the
+            topic differs, the two sources may share their reader objects.
 
     Raises:
         WiringError: A message type is not installed, or a field path leads to no number.
@@ -612,14 +611,16 @@ def find_field_with_element_names(types: dict[str, FieldType]) -> str | None:
 
 
 def make_names_reader(cls: Any) -> Callable[[Any], Sequence[str]] | None:
-    """Return a function that returns the list of element names in a message of this class.
+    """Return a function that gets the list of element names from a message, or None.
 
-    If messages of the class have no such list, the function returns (). If they have none but
-    contain lists of messages, None is returned in place of a function, because the messages in such
-    a list may come from different senders.
+    In a JointState this list is `name`.
 
     Args:
         cls: Class of the messages.
+
+    Returns:
+        The function; it returns () if the class has no such list. None if the class has lists of
+        messages instead, because the messages in such a list may come from different senders.
     """
     types = list_field_types(cls)
     if names := find_field_with_element_names(types):

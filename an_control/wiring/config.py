@@ -81,8 +81,8 @@ class PoolConfig:
     Attributes:
         size: Number of neighbouring elements that give one reading.
         by: How they are combined: by their minimum ("min") or their mean ("mean").
-        elements: Index of the first element that is used, and the index behind that of the final
-            one; None uses all.
+        elements: Range of the elements that are used: the first index, and the index behind the
+            final one; None uses all.
     """
 
     size: int
@@ -256,10 +256,10 @@ class Wiring:
         return replace(self, channels=tuple(channels))
 
     def list_changed_conversions(self, previous: Wiring) -> dict[str, tuple[float, float]]:
-        """Return the scale and offset of each entry where they differ from an earlier wiring's.
+        """Return the scale and offset of each channel entry for which they have changed.
 
         Args:
-            previous: The earlier wiring.
+            previous: The earlier wiring with which this one is compared.
 
         Returns:
             The values in this wiring, by the id of the entry. Entries that only one of the two
@@ -270,17 +270,17 @@ class Wiring:
         return {id_: pair for id_, pair in new.items() if old.get(id_, pair) != pair}
 
     def list_changed_settings(self, previous: Wiring) -> dict[str, str]:
-        """Return the topics, sources and fields that may differ from those of an earlier wiring.
+        """Return the topics, sources and fields by which an earlier wiring is turned into this one.
 
-        Sources and channels are compared by identity. Of each that is not the same Python object in
-        the earlier wiring, all `rewirable_settings` are returned, also those with equal values. If
-        both wirings come from one file, `previous.with_changes(result)` gives this wiring.
+        `previous.with_changes(result)` gives this wiring, if both come from one file. The result
+        has all `rewirable_settings` of each source and channel that is another Python object than
+        before. So some of its values may be unchanged.
 
         Args:
             previous: The earlier wiring.
 
         Returns:
-            The values in this wiring, by dotted key.
+            The values in this wiring, by dotted key such as `sources.imu.topic`.
         """
         kept = {*map(id, previous.sources), *map(id, previous.channels)}
         sources = tuple(one for one in self.sources if id(one) not in kept)
@@ -687,7 +687,7 @@ class MessageNames:
 
 
 def describe_nearest_name(lacking_name: str, message_names: Sequence[str]) -> str:
-    """Return text for a log line on which name in a message is most similar to a name it lacks.
+    """Return text for a log line on the name in a message that is most similar to a missing name.
 
     If no name is similar, the text lists the names that the message has.
 
@@ -707,7 +707,9 @@ def describe_nearest_name(lacking_name: str, message_names: Sequence[str]) -> st
 
 
 def describe_other_spelling(lacking_name: str, message_names: Sequence[str]) -> str:
-    """Return text on a name in a message that may be a name it lacks, spelt differently.
+    """Return text on a name in a message that is another spelling of a missing name.
+
+    "Hip_1" and "robot/hip_1", for example, are other spellings of "hip_1".
 
     Args:
         lacking_name: The name that the message lacks.

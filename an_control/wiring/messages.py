@@ -396,6 +396,8 @@ QUATERNIONS = {
 class UnavailabilityRule:
     """Rule by which messages of one type tell that some of their fields hold no reading.
 
+    For example, -1 in `orientation_covariance[0]` of an Imu means that `orientation` holds none.
+
     Attributes:
         fields: Names of the fields that the rule is about.
         absent: Function that returns whether a given message tells that these fields hold no

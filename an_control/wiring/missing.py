@@ -38,8 +38,8 @@ class SourceStatus:
         expected: Number of channels that should have a valid reading.
         missing: Ids of the expected channels that are missing.
         reasons: Why channels are missing, each reason once.
-        unexpected: Number of channels of a wildcard (`*`) that have not been present long enough to
-            be expected.
+        unexpected: Number of channels of a wildcard (`*`) that are not expected, because they have
+            not been present long enough.
         dropped: Number of channels of a wildcard that were removed, as they were present only
             briefly.
         error: Why the newest message could not be read; "" if it could.
@@ -63,12 +63,12 @@ class SourceStatus:
 
 @dataclass(frozen=True)
 class Notice:
-    """A note, made once, that a source or some of its channels were lost, came back, or are new.
+    """A notice that a source or some of its channels were lost, came back, or are new.
 
     Attributes:
-        kind: "lost", "recovered" or "new". New are channels of a wildcard (`*`) that the first
-            message did not have.
-        source: Name of the source.
+        kind: "lost", "recovered" or "new". The kind "new" is for channels of a wildcard (`*`) that
+            the source's first message did not have.
+        source: Name of the source (subscribed topic).
         channels: Ids of the channels concerned; empty if the whole source is meant.
         reason: Text for a log line: why the source or the channels were lost, or for new channels
             from when on they are expected.
@@ -119,8 +119,8 @@ class MissingReport:
 
         Args:
             ids: Ids of the table's N channels.
-            previous: An earlier report, which may be this one. Whether it has reported a channel as
-                lost is copied to the channel with the same id.
+            previous: The report before the change, which may be this one. Channels that it has
+                reported as lost are not reported again.
         """
         known = dict(zip(previous._ids, previous._fine.tolist(), strict=True))
         self._fine = np.array([known.get(id_, True) for id_ in ids], bool)
@@ -129,7 +129,9 @@ class MissingReport:
     def add_notices_and_get_ok_bytes(
         self, ok: NDArray[np.bool_], fresh: list[bool], now_ns: int, stamp_ns: int | None
     ) -> bytes:
-        """Add notices of sources and channels that this read of the table finds lost or back.
+        """Compare this read of the table with the one before; add notices of what has changed.
+
+        A notice is about a source or some channels that were lost or came back.
 
         Args:
             ok: Which of the N channels are valid at this read, as bools (N,).
@@ -138,7 +140,7 @@ class MissingReport:
             stamp_ns: In lockstep the simulated time of the step in ns; None in real time.
 
         Returns:
-            `ok` as bytes, by which the caller recognises an unchanged set of valid channels.
+            `ok` as bytes, which identify the set of valid channels.
         """
         self._read_ns = now_ns if stamp_ns is None else None
         pattern = ok.tobytes()

@@ -155,14 +155,13 @@ PROVEN_NS = 1_000_000_000
 
 
 class ElementPresence:
-    """Record of when messages had each of the array elements for which a wildcard makes channels.
+    """Record of which of n array elements the messages of a source have had, and when.
 
-    A wildcard is a channel id with a `*`.
+    For each element a wildcard (a channel id with a `*`) has made a channel.
 
     Args:
-        expects_elements: Whether an element becomes expected in further messages once messages have
-            had it for `PROVEN_NS` (1 s). If False, none is expected, and the newest message decides
-            which elements there are.
+        expects_elements: Whether an element is expected in further messages after messages have had
+            it for `PROVEN_NS` (1 s). If False, no element is ever expected.
 
     Attributes:
         expected: For each of the n elements, whether it is expected in further messages.
@@ -376,12 +375,12 @@ class Reader(ABC):
         return ""
 
     def describe_possible_replacement(self, channel_index: int) -> str:
-        """Return text on what the newest message may have in place of an element that it lacks.
+        """Return text on what the newest message has in place of an element that it lacks.
 
-        Earlier messages had this element.
+        It may have the element under another spelling of its name. Earlier messages had it.
 
         Args:
-            channel_index: Index of the channel for that element.
+            channel_index: Index of the channel among those of this reader.
 
         Returns:
             Text for a log line, or "" if nothing is known.
@@ -391,7 +390,8 @@ class Reader(ABC):
     def find_ids_by_element_name(self, element_names: Collection[str]) -> list[str]:
         """Return the ids of the channels that read array elements with certain names.
 
-        A channel that does not find its number by an element's name is always among them.
+        The field `position[hip_1]`, for example, reads the element with the name "hip_1". Channels
+        that are not identified by such a name are always included.
 
         Args:
             element_names: Names of array elements in messages. If it is empty, all ids are
@@ -511,8 +511,8 @@ class Wildcard:
         prefix: Text before the element's name or index; both together replace the `*`.
         taken_ids: Ids that are in use. All wildcards of a table share this set, so that no id is
             given twice.
-        by_name: Whether elements are identified by name, so that different messages may hold
-            different ones.
+        by_name: Whether elements are identified by their names instead of their indices. Messages
+            may then hold different elements.
     """
 
     def __init__(
@@ -568,7 +568,8 @@ class GrowingReader(Reader):
     def make_mask_of_channels_to_report_if_lost(self) -> Mask:
         """Return a mask (N,) of the channels whose loss is reported to the user.
 
-        Of the channels that a wildcard has added, they are those that are expected.
+        A channel that a wildcard has added is reported only if its array element is expected in
+        further messages.
         """
         return (
             self._presence.expected.copy()
@@ -593,7 +594,7 @@ class GrowingReader(Reader):
 
     @property
     def unexpected_channel_count(self) -> int:
-        """Number of channels that are present, or were a short time ago, but are not expected."""
+        """Number of channels whose array elements are not expected in further messages."""
         return (
             len(self.ids) - int(np.count_nonzero(self.make_mask_of_channels_to_report_if_lost()))
             if self.adds_channels_by_name
@@ -721,8 +722,8 @@ class GrowingReader(Reader):
 class ElementReader(GrowingReader):
     """Reader of elements of one array of numbers, by index or by name.
 
-    If the array has more elements than the message has names, all its elements count as missing,
-    because it is not known which name belongs to which element.
+    If a message has names, but fewer than array elements, all elements count as missing: it is not
+    known which name belongs to which element.
 
     Args:
         field: Path of the array, for messages to the user.
@@ -843,13 +844,13 @@ class ElementReader(GrowingReader):
         return describe_nearest_name(str(self._keys[channel_index]), self._list_message_names())
 
     def describe_possible_replacement(self, channel_index: int) -> str:
-        """Return text on a name in the newest message that may be a missing name spelt differently.
+        """Return text on a name in the newest message that is another spelling of a missing name.
 
         Args:
             channel_index: Index of the channel for the element with the missing name.
 
         Returns:
-            Text for a log line, or "" if there is no such name.
+            Text for a log line, also if the array is empty; "" if nothing is known.
         """
         if self._names is None:
             return ""
@@ -929,8 +930,8 @@ class FieldAccess:
     Attributes:
         name: Name of the field.
         key: Index or name of the element, or `*` for all; None if the field is not an array.
-        names: Name of the field that lists the element names, in the message that has this field;
-            None if there is no such field.
+        names: Name of the neighbouring field that lists the names of the elements, such as `name`
+            in a JointState; None if there is no such field.
         label: Two bools: whether `name` is a part of the channel's id, and whether `key` is one.
     """
 
@@ -940,7 +941,7 @@ class FieldAccess:
     label: tuple[bool, bool] = (False, False)
 
     def make_id_parts(self, key: int | str | None) -> tuple[str, ...]:
-        """Return what this field adds to a channel's id: its name, the element's, both, or nothing.
+        """Return the texts that this field adds to a channel's id, as `label` says: none to two.
 
         Args:
             key: Index or name of the element.

@@ -138,9 +138,9 @@ class ReceivedMessages:
 
 
 class KeptMessages:
-    """The newest messages that were read from a source, stored so that they can be read again.
+    """Store of messages that were read from a source and may have to be read again.
 
-    They are the newest message of each shape: messages with equal element names and array lengths
+    It keeps the newest message of each shape. Messages with equal element names and array lengths
     have the same shape.
 
     Args:
@@ -225,9 +225,9 @@ class KeptMessages:
 
 
 class ChannelAges:
-    """Arrival time and maximum age of the message that holds the reading of each channel.
+    """For each of a source's n channels, arrival time and maximum age of its newest message.
 
-    The n channels of one source may have their readings from different messages.
+    A message may have only some of the channels, so these messages may differ.
     """
 
     def __init__(self, config: SourceConfig, readers: Iterable[Reader]) -> None:
@@ -249,16 +249,15 @@ class ChannelAges:
         stored: StoredMessage,
         previous: StoredMessage | None,
     ) -> None:
-        """Set the arrival time of some channels to that of the message that was just read.
+        """Set the arrival times of the channels in a message that was just read.
 
-        If the message repeats the time stamp of the message from which a channel came before, that
-        channel's arrival time does not change.
+        A channel keeps its arrival time if its previous message had the same time stamp.
 
         Args:
             channels_in_message: Which of the source's n channels the message has, as bools (n,).
             stored: The message.
-            previous: The message that was read before this one, or None. Unless `partial` is true,
-                all channels came from it.
+            previous: The message that was read before this one, or None. All channels came from it
+                if `partial` is false.
         """
         if not self.partial and previous is not None:
             self.arrivals[:] = previous[2]
@@ -383,10 +382,10 @@ class Feed:
         return np.concatenate(masks) if masks else np.zeros(0, bool)
 
     def make_mask_of_channels_with_explained_absence(self) -> NDArray[np.bool_]:
-        """Return a mask (n,) of those channels that the diagnostics name when they are missing.
+        """Return a mask (n,) of the channels whose absence is explained in the diagnostics.
 
-        They are the channels whose loss is reported. All channels of a wildcard (`*`) entry are
-        among them if the entry identifies the elements of an array by their index.
+        They are the channels whose loss is reported to the user, and all channels of a wildcard
+        (`*`) whose array elements are identified by index.
         """
         masks = [
             np.ones(len(reader.ids), bool)
@@ -415,7 +414,7 @@ class Feed:
     def mark_stale_channels_and_tell_if_fresh(
         self, ok: NDArray[np.bool_], now_ns: int, stamp_ns: int | None
     ) -> bool:
-        """Set in `ok` to False those of the source's channels whose message is too old.
+        """Set `ok` to False for all channels of this source whose message is too old.
 
         This ends a read of the source: messages that arrive later count as new.
 
