@@ -108,11 +108,10 @@ def measure_lockstep_speed(
     steps: int = 3000,
     node_command_line: Sequence[str] | None = None,
 ) -> dict[str, float]:
-    """Measure the steps per second in lockstep with a node, and the duration of a step's parts.
+    """Measure how many steps per second a simulator makes that waits for a node in each step.
 
-    The simulator runs in this process, the node in another one.
-
-    rclpy must not be initialised yet.
+    In each step the simulator, in this process, publishes sensor messages and waits for the command
+    of the node, in another process. rclpy must not be initialised yet.
 
     Args:
         simulation: Path of a simulation YAML file; by default the file of the Ant.
@@ -183,7 +182,7 @@ def _measure_mean_call_time_us(call: Callable[[], None]) -> float:
 
 
 def main() -> int:
-    """Run an `EchoNode` in this process until it is stopped, and return the exit status.
+    """Run an `EchoNode`, which answers a simulation with commands of 0, until it is stopped.
 
     Usage: ``python -m an_control.bench.lockstep SIMULATION``, where SIMULATION is the path of a
     simulation file (YAML).

@@ -41,16 +41,17 @@ USUAL = make_disturbance_options(shuffle="reset")
 
 @dataclass(frozen=True)
 class EvaluateCommand:
-    """Measure a model's returns without ROS, with readings disturbed as in the simulator.
+    """Play episodes without ROS, and measure a model's return while its readings are disturbed.
 
-    The options describe one protocol, which is a set of disturbances. With --table several
-    protocols are compared, each of which is a list of words with commas between them. The first
-    word is the shuffle: none (may be left out), reset, K for every K steps, or reset+K. Any of
-    these words may follow: announced; reset or zeroed (what happens to the neurons' state); the
-    other disturbance options without their dashes, as in delay=1, delay=0..2 (drawn for each
-    episode) or missing=0.1 (noise=N for --noise-channels); until=STEP; monitor=off|reset|match;
-    without=attention|queries|action (parts of the policy to remove); background=NAME (CarRacing).
-    The same seed gives the same starts and permutations under every protocol.
+    The options describe one protocol: a set of disturbances. --table compares several protocols.
+    Each is one argument, of words with commas between them, such as 100,announced,delay=1. The
+    first word says when the readings are shuffled among the channels: none (may be left out), reset
+    (at each reset), K (every K steps) or reset+K. The other words are: announced (the policy is
+    told of each shuffle); reset or zeroed (what happens to the neurons' state, as with --memory);
+    any other disturbance option without its dashes, such as missing=0.1 or delay=0..2 (drawn for
+    each episode), but noise=N for --noise-channels; until=STEP; monitor=off|reset|match;
+    without=attention|queries|action (part of the policy to remove); background=NAME (CarRacing).
+    The same seed gives the same starts and shuffles under every protocol.
     """
 
     model: tyro.conf.Positional[ModelFile]

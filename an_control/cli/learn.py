@@ -26,10 +26,12 @@ from an_control.system.interrupts import INTERRUPTED
 
 @dataclass(frozen=True)
 class LearnCommand(LearnOptions):
-    """Train a policy for any gymnasium id: teacher, student, monitor, table of scores, model card.
+    """Train a policy for any gymnasium environment in all steps, from the teacher to the scores.
 
-    Each step is also a verb: train-teacher, distill, train-monitor, evaluate --table. The same
-    command continues a run that was stopped or killed.
+    The steps: a teacher is trained by its return; a permutation-invariant student learns to imitate
+    it; a monitor learns to detect rewired sensors; the scores are written as a table and a model
+    card. Each step is also a verb: train-teacher, distill, train-monitor, evaluate --table. The
+    same command continues a run that was stopped or killed.
     """
 
     task: tyro.conf.Positional[str]

@@ -67,8 +67,9 @@ class _SimulationFiles:
 
 @dataclass(frozen=True)
 class SimCommand:
-    """Run a simulated robot and the policy node as two processes over ROS 2, in lockstep.
+    """Run a simulated robot and the policy node as two processes that exchange ROS 2 messages.
 
+    In each step the simulator waits for the node's command (lockstep), unless --realtime is given.
     Give a shipped robot by its name, or your own by its two YAML files.
     """
 
@@ -402,7 +403,7 @@ USUAL_STEPS = 1000
 
 @contextmanager
 def show_progress_line(episodes: int) -> Iterator[Callable[[Any], None]]:
-    """Show a progress line until the block of this context ends.
+    """Show the progress of a simulation in one line, as a context manager.
 
     Args:
         episodes: Number of episodes to run.

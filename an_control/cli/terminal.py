@@ -41,7 +41,7 @@ LINE_S, PART_LINE_S = 10.0, 30.0
 
 
 def add_metric_meanings(help_text: str | None, *metric_names: str) -> str:
-    """Return a help text with an explanation of the metrics that the progress line shows.
+    """Append an explanation of a training run's progress line and its metrics to a help text.
 
     Args:
         help_text: The help text, to which the explanation is added; None for no text.
@@ -325,10 +325,10 @@ class PartBars:
 
 
 def format_metrics(metrics: Mapping[str, Any]) -> str:
-    """Format the metrics of a step as one line of text, leaving out those that users are not shown.
+    """Format the metrics of a training step as text, such as "return 41.5  validation 38".
 
     Args:
-        metrics: Metrics of the step, by name; only the keys of `FIGURES` are shown.
+        metrics: Metrics of the step, by name; only those with a name in `FIGURES` are shown.
     """
     there = {name: metrics[name] for name in FIGURES if name in metrics}
     if not there.get("failed"):
