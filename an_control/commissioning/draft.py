@@ -56,11 +56,11 @@ _ANGLE = re.compile(r"(roll|pitch|yaw)\(.*\)")
 def draft_wiring_of_robot(
     robot: str, survey: Survey, namespace: str, model: Model | None = None
 ) -> Draft:
-    """Draft the wiring file of a robot from a survey of its topics.
+    """Draft the wiring file of a robot, which connects its topics to the channels of a policy.
 
     Args:
         robot: The name of the robot.
-        survey: The topics of the robot.
+        survey: The topics of the robot, with their types, rates and ranges.
         namespace: The robot's namespace, which is left out of topic names.
         model: A model that will control the robot, which gives the channel ids and the control rate
             of the draft. If it is None, both are derived from the robot's topics.
