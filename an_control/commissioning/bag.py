@@ -249,7 +249,7 @@ def _append_message_times(source: BagSource, log_ns: int, stamp_ns: int | None) 
 def survey_bag(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:
     """List the topics of a bag with their message types, rates and ranges of values.
 
-    From the list a wiring file (topics of a robot, by channel of a policy) can be drafted.
+    `an-control new` drafts a robot's wiring file from them.
 
     Args:
         bag: The bag.

@@ -53,14 +53,18 @@ class Series(NamedTuple):
 def describe_inconsistent_readings(
     series: Series, configs: Mapping[str, ChannelConfig]
 ) -> list[str]:
-    """Return one sentence for each mistake in the wiring that the readings show without a model.
+    """Find mistakes in a robot's wiring by checking the readings against each other.
 
-    A velocity must be the change of its position, and a moving channel must not be rounded to a few
-    values.
+    A velocity must be the rate of change of its position, and a moving channel must not be rounded
+    to a few values. No model is needed.
 
     Args:
         series: Readings that were recorded while the robot moved.
         configs: The wiring's entry for each channel, by id.
+
+    Returns:
+        One sentence for each mistake, such as "channel hip_1.velocity: has the opposite sign of the
+        change of hip_1.position: one of the two is reversed".
     """
     fields = {
         (configs[id_].source, configs[id_].field): place

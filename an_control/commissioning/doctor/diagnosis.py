@@ -34,13 +34,12 @@ from an_control.monitor.forward_model import ForwardModel
 
 @dataclass(frozen=True)
 class DoctorSettings:
-    """Tuned numbers of the search for mistakes in a wiring.
+    """Thresholds of the search for mistakes in a wiring, such as swapped sensors.
 
-    They were chosen on recordings of an Ant, a mobile base, a cheetah and a hopper
-    (`experiments/doctor`). The cost of readings is their negative log-likelihood in nats. Their
-    excess is their cost minus the usual cost, which the model's validation measured. The effect of
-    a motor is its measured effect as a fraction of the effect that the model predicts
-    (`Likelihood.estimate_motor_effects`).
+    They were tuned on recordings of four robots (`experiments/doctor`). Three words recur: cost is
+    the negative log-likelihood of readings in nats under a forward model; excess is cost minus the
+    cost in the model's validation; the effect of a motor is its measured effect divided by the
+    predicted one (`Likelihood.estimate_motor_effects`).
     """
 
     min_ticks: int = 60
@@ -201,14 +200,15 @@ STILL_HINT = "it did not change: move the robot so that it does"
 
 @dataclass(frozen=True)
 class Finding:
-    """One mistake in the wiring that the doctor found, with its correction.
+    """One mistake in the wiring that `diagnose` found, with its correction.
 
     Args:
-        kind: Kind of mistake: one of `Hypothesis.kind`, but "stuck" or "noise only" instead of
-            "unusable".
+        kind: Kind of mistake, such as "sign" or "swapped"; see `Hypothesis.kind`, where "unusable"
+            stands for the kinds "stuck" and "noise only".
         members: Ids of the affected channels, or names of the affected actuators.
-        text: What is wrong, for a table.
-        correction: The new value in the wiring file, or advice if no change of the file can help.
+        text: What is wrong, such as "has the wrong sign".
+        correction: The new value in the wiring file, such as "scale: -1", or advice if no change of
+            the file can help.
         log_odds: Nats by which the recording is more likely with the correction than without it.
         factor: Factor by which the scale in the file changes, None if it does not.
         offset: New offset in the file, None if it does not change.
@@ -235,7 +235,7 @@ class Finding:
 
 
 class Unseen(NamedTuple):
-    """A possible mistake in the wiring that the recording would not show if the wiring had it."""
+    """A mistake that could not be found in a recording, because the robot moved too little."""
 
     kind: str
     """Kind of mistake; see `Hypothesis.kind`."""
@@ -247,17 +247,17 @@ class Unseen(NamedTuple):
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Result of the doctor, the search for mistakes in a wiring, for one recording.
+    """Result of the search for mistakes in a wiring (`diagnose`) in one recording.
 
     Args:
         findings: The mistakes that were found, the most certain first.
-        corrected: The candidate wiring that explains the recording best, with all corrections.
-        unseen: Possible mistakes that this recording would not show if the wiring had them.
+        corrected: The wiring with all corrections, which explains the recording best.
+        unseen: Mistakes that could not be found, because the robot moved too little.
         notes: Other remarks, one sentence each.
         lag: Ticks by which all readings are late.
-        excess_before: Mean cost of a tick under the wiring file, in nats above the usual cost in
-            the model's validation.
-        excess_after: Mean cost of a tick under `corrected`, in nats above the same usual cost.
+        excess_before: Mean negative log-likelihood of a tick under the wiring file, in nats above
+            that in the model's validation.
+        excess_after: The same under `corrected`.
         ticks: Number of ticks that were compared.
         alternatives: Other mistakes that explain the recording as well as one of the findings, as
             texts.
@@ -281,12 +281,15 @@ def diagnose(
     *,
     list_undetectable: bool = True,
 ) -> Diagnosis:
-    """Find the mistakes in the wiring that was used while a robot was recorded.
+    """Find mistakes in a robot's wiring, such as swapped or reversed sensors, by a recording.
+
+    A mistake is found because readings become likelier under the forward model (which predicts
+    the next reading of each channel) once it is corrected.
 
     Args:
         recording: 5 to 20 s of the moving robot, with the channels of the model in its order.
         forward: Forward model of these channels and actuators.
-        settings: Tuned numbers of the search.
+        settings: Thresholds of the search.
         list_undetectable: Whether to find out which mistakes could not be found in this recording,
             which takes a fifth of the time.
 
@@ -1573,7 +1576,7 @@ class _TickCosts(NamedTuple):
 
 
 class CostEvidence(NamedTuple):
-    """Evidence for a hypothesis: by how much its correction makes the readings likelier."""
+    """How much likelier the recorded readings become if a supposed mistake is corrected."""
 
     gain: np.ndarray
     """(K,) nats by which each tick costs less with the correction."""
@@ -1621,12 +1624,12 @@ def _compute_median_effect(effects: np.ndarray) -> float:
 def copy_with_values_of(
     candidate: CandidateWiring, other: CandidateWiring, kind: str, members: Sequence[int]
 ) -> CandidateWiring:
-    """Return a copy of `candidate` in which some channels or motors have the values of `other`.
+    """Return a copy of a wiring in which some channels or motors have the values of another wiring.
 
     Args:
-        candidate: The candidate to copy.
-        other: The candidate from which the values are copied.
-        kind: Which values are copied, as a key of `FIELDS`.
+        candidate: The wiring to copy.
+        other: The wiring from which the values are taken.
+        kind: Which values are taken, as a key of `FIELDS`, such as "line" for scale and offset.
         members: Indices of the channels or motors whose values are replaced.
     """
     changed = {}

@@ -39,7 +39,7 @@ class Repair:
         """Corrections that the text cannot express, one sentence each."""
 
     def write_corrections(self, candidate: CandidateWiring) -> None:
-        """Write each value in which a candidate differs from the wiring file into `text`.
+        """Write the values of a corrected wiring into `text`, where they differ from the file's.
 
         The file itself is not written. Corrections that the text cannot express are appended to
         `left`.

@@ -65,7 +65,7 @@ CORRECTABLE = ("sign", "scale", "offset")
 
 
 class Examiner:
-    """Examines the recordings that a node sends as requests, for mistakes in the wiring.
+    """Finder of wiring mistakes in recordings that a running policy node sends as requests.
 
     The forward model of the last request stays loaded for the next one.
     """
@@ -76,13 +76,13 @@ class Examiner:
         self._forward: ForwardModel | None = None
 
     def examine(self, request: bytes) -> list[dict[str, Any]]:
-        """Return the mistakes in the wiring that a request's recording shows, for JSON.
+        """Find the wiring mistakes in the recording of one request.
 
         Args:
-            request: The bytes of the request, without its length.
+            request: The bytes of a numpy file (npz), as this module's description says.
 
         Returns:
-            One mapping for each finding; see `describe_finding`.
+            One mapping that can be written as JSON for each mistake; see `describe_finding`.
         """
         arrays = np.load(io.BytesIO(request))
         request_values = json.loads(str(arrays["about"]))
@@ -109,13 +109,13 @@ class Examiner:
 def make_recording(
     request_values: dict[str, Any], raw: np.ndarray, actions: np.ndarray, starts: np.ndarray
 ) -> Recording:
-    """Return the recording that a request holds.
+    """Make a recording from the parts of a request: T ticks of N channels and A actuators.
 
     Args:
         request_values: The values of the request by name, as in this module's description.
-        raw: (T, N) numbers of the message fields.
+        raw: (T, N) numbers of the message fields, before scale and offset.
         actions: (T, A) actions in [-1, 1].
-        starts: (T,) whether a tick does not directly follow the tick before it.
+        starts: (T,) True for a tick that does not directly follow the tick before it.
     """
     ids = tuple(request_values["ids"])
     raw = np.where(np.abs(raw) <= MAX_READING, raw, np.nan)  # of others the doctor learns nothing
@@ -144,22 +144,22 @@ def describe_finding(
     wiring: Wiring | None,
     model: Model,
 ) -> dict[str, Any]:
-    """Return a finding as a mapping that can be written as JSON.
-
-    It has the keys `kind`, `members`, `text`, `correction`, `log_odds` and `certainty` of
-    `Finding`, and three more: `alternatives` lists other mistakes that explain the readings as
-    well; `lines` lists the changed lines of the wiring file, each as number, present text and
-    corrected text; and `conversions` holds the corrected scale and offset by the id of the
-    channel's entry, empty if a node cannot apply the correction while it runs.
+    """Convert a finding (a mistake in the wiring) to a mapping that can be written as JSON.
 
     Args:
         finding: The finding.
         diagnosis: The diagnosis that it belongs to.
         recording: The recording that was examined.
         request_values: The values of the request by name.
-        wiring: The wiring in the file; None if the file cannot be read. If it has other actuators
-            than the model, the finding has no lines.
+        wiring: The wiring in the file; None if the file cannot be read.
         model: The model.
+
+    Returns:
+        The values `kind`, `members`, `text`, `correction`, `log_odds` and `certainty` of `Finding`,
+        and three more. `alternatives` lists other mistakes that explain the readings as well.
+        `lines` lists the lines of the wiring file to change, each as (number, present text,
+        corrected text). `conversions` has the corrected (scale, offset) by channel entry of the
+        wiring, if a node can apply the correction while it runs.
     """
     configured = CandidateWiring.from_recording(recording)
     is_motor = finding.kind.startswith("motor")
@@ -193,7 +193,7 @@ def list_changed_lines(
     wiring: Wiring,
     model: Model,
 ) -> list[tuple[int, str, str]]:
-    """Return the lines of the wiring file that a candidate changes.
+    """Return the lines of the wiring file that a corrected wiring changes.
 
     Args:
         candidate: The corrected wiring.
@@ -223,19 +223,18 @@ def list_changed_lines(
 def list_corrected_scales_and_offsets(
     finding: Finding, members: list[int], candidate: CandidateWiring, request_values: dict[str, Any]
 ) -> dict[str, tuple[float, float]]:
-    """Return the corrected scale and offset of each channel entry of the wiring that is wrong.
-
-    The result is empty if a node cannot apply the correction while it runs: because the mistake is
-    of another kind, or because channels of one entry would need different corrections.
+    """Return the scales and offsets by which a node can correct a mistake while it runs.
 
     Args:
-        finding: The finding.
+        finding: The mistake.
         members: Indices of the finding's channels or actuators.
-        candidate: The wiring with only this finding corrected.
+        candidate: The wiring with only this mistake corrected.
         request_values: The values of the request by name.
 
     Returns:
-        (scale, offset) by the id of the channel's entry in the wiring.
+        The corrected (scale, offset) by id of each wrong channel entry of the wiring. It is empty
+        if the mistake is of another kind, or if channels of one entry (such as ranges[*]) need
+        different corrections.
     """
     if finding.kind not in CORRECTABLE:
         return {}
@@ -252,13 +251,13 @@ def list_corrected_scales_and_offsets(
 
 
 def read_request(stream: BinaryIO) -> bytes | None:
-    """Read the next request, and return its bytes without its length.
+    """Read the next request from a stream: 8 bytes with its length, then its content.
 
     Args:
         stream: The stream to read from.
 
     Returns:
-        The bytes, or None if the stream ends before the end of a request.
+        The content, or None if the stream ends before the end of a request.
     """
     head = stream.read(LENGTH_BYTES)
     if len(head) < LENGTH_BYTES:
@@ -269,7 +268,7 @@ def read_request(stream: BinaryIO) -> bytes | None:
 
 
 def main() -> int:
-    """Answer requests from the standard input until it ends, and return the exit status 0."""
+    """Read recordings from standard input, and print the wiring mistakes in each, until it ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print must not get between the answers
     examiner = Examiner()
