@@ -54,13 +54,14 @@ _DIGITS_AND_SIDES = re.compile(
 
 @dataclass(frozen=True)
 class MotionFinding:
-    """A mistake in the wiring that the motion has shown.
+    """A mistake in the wiring that showed when one actuator after another was moved.
 
     Attributes:
         what: Name of the channel or the actuator whose line in the wiring file is wrong.
-        text: What is wrong with it, as the end of a sentence.
+        text: What is wrong with it, such as "has the wrong sign".
         certain: Whether no other line of the wiring file can be the cause.
-        correction: The value to put in that line, or another possible cause in words; "" for none.
+        correction: The value to put in that line, such as "scale: -1"; or, if not certain, advice
+            in words; "" for none.
     """
 
     what: str
@@ -71,17 +72,17 @@ class MotionFinding:
 
 @dataclass
 class MotionDiagnosis:
-    """Result of the comparison of a motion with the wiring.
+    """What the test motion of a robot, one actuator at a time, shows about its wiring.
 
     Attributes:
         pairs: Which sensor belongs to which actuator.
-        silent: Names of the actuators that moved nothing.
+        silent: Names of the actuators that moved no sensor of their own.
         unmoved: Ids of the channels that are named after a working actuator, but that no actuator
             moved alone.
         findings: Mistakes in the wiring.
         notes: Remarks, one sentence each.
         corrected: The wiring with all certain corrections.
-        recording: The motion in the form of the doctor's recordings, which `Repair` needs.
+        recording: The recorded motion, converted to the type that `Repair` needs.
     """
 
     pairs: list[Pair]
@@ -97,7 +98,7 @@ def diagnose_motion(recording: MotionRecording, command: CommandConfig) -> Motio
     """Find which sensor belongs to which actuator, and where this contradicts the wiring.
 
     Args:
-        recording: A recording of the motion.
+        recording: Readings and commands of a robot whose actuators were moved one at a time.
         command: The command section of the wiring.
     """
     return _Comparison(recording, command).make_diagnosis()
@@ -106,10 +107,11 @@ def diagnose_motion(recording: MotionRecording, command: CommandConfig) -> Motio
 def group_sensors(
     ids: Sequence[str], configs: Sequence[ChannelConfig], actuators: Sequence[str]
 ) -> list[SensorGroup]:
-    """Group the channels whose sensors are alike: those of one source, field and kind.
+    """Group channels whose sensors can be compared, such as the velocities in one topic.
 
-    If any channel is named after an actuator, sources and fields without such a channel are left
-    out. So are channels that read the sine or cosine of an angle.
+    A group has the channels of one topic, one message field and one kind (such as velocity).
+    Channels that read the sine or cosine of an angle are left out. If some fields have channels
+    that are named after actuators, only these fields give groups.
 
     Args:
         ids: Ids of the channels.
@@ -198,11 +200,11 @@ def _explain_odd_factor(factor: float) -> str:
 
 
 def make_doctor_recording(recording: MotionRecording, command: CommandConfig) -> Recording:
-    """Convert the recording of a motion to the doctor's form, which `Repair` needs.
+    """Convert the recording of a test motion to the type that `Repair` needs.
 
     Args:
-        recording: A recording of the motion.
-        command: The command section of the wiring.
+        recording: Readings and commands of a robot whose actuators were moved one at a time.
+        command: The command section of the wiring, by which commands are converted to actions.
     """
     ticks = len(recording.commands)
     return Recording.from_readings(
