@@ -209,7 +209,7 @@ def _make_wiring_content(model: Model) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Run a ROS node that sends each JointState that it receives back, until interrupted.
+    """Run a ROS node that answers each JointState message with a copy of it, until interrupted.
 
     `measure_latency` starts it as `python -m an_control.bench.latency`, to compare the policy node
     with it.

@@ -108,10 +108,10 @@ def measure_lockstep_speed(
     steps: int = 3000,
     node_command_line: Sequence[str] | None = None,
 ) -> dict[str, float]:
-    """Measure how many steps per second a simulator makes that waits for a node in each step.
+    """Measure the speed of a simulator that waits for the command of a node in each step.
 
-    In each step the simulator, in this process, publishes sensor messages and waits for the command
-    of the node, in another process. rclpy must not be initialised yet.
+    The simulator runs in this process, the node in another one. They exchange ROS messages. rclpy
+    must not be initialised yet.
 
     Args:
         simulation: Path of a simulation YAML file; by default the file of the Ant.

@@ -36,8 +36,8 @@ def measure_monitor_overhead(
 
     The monitor finds out which reading belongs to which channel. To give it work, the readings are
     shuffled among the channels every 100 steps. After each episode 500 further ticks are measured
-    with readings that fit no channels, because their order in time is random. At least one episode
-    is played.
+    with readings that fit no channels: each channel repeats old readings in random order. At least
+    one episode is played.
 
     Args:
         model: A model with a monitor.

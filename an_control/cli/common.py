@@ -79,7 +79,7 @@ def require_packages(extra: str, *packages: str) -> None:
 
 
 def check_writable_outputs(verb: Any) -> None:
-    """Check that a verb can write all its results, before it does its work, which may take hours.
+    """Check that a verb can write its output files, before it starts work that may take hours.
 
     Args:
         verb: Instance of a verb's dataclass; its fields of type `OutputFile` and `OutputFolder` are

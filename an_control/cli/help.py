@@ -102,7 +102,7 @@ within which several verbs are offered."""
 
 
 def describe_unknown_verb(word: str) -> str:
-    """Return the error text for a word that is not a verb, which offers verbs with a similar name.
+    """Return the error text for an unknown verb, such as "unknown verb 'simm': did you mean sim?".
 
     Args:
         word: The first argument of the command line.

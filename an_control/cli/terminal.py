@@ -85,7 +85,7 @@ class RunAtTerminal:
             raise InputError(" ".join(str(error).split())) from error  # torch's has several lines
 
     def report_progress(self, progress: RunProgress) -> bool:
-        """Show a progress report, and return whether the run should go on."""
+        """Show a progress report, and return False if the run must stop, as after Ctrl-C."""
         if progress.event == "begin" and progress.folder is not None:  # not a part of `learn`
             self._install_signal_handlers(progress.unit)
         elif progress.event == "end":
@@ -116,7 +116,7 @@ class RunAtTerminal:
 
 
 class RemainingTimeEstimate:
-    """Estimate of a run's remaining time.
+    """Estimate of how long a training run will still take.
 
     Args:
         progress: First report of the run, from which on the pace is measured.
@@ -282,7 +282,7 @@ class PartBars:
         self._bars.stop()
 
     def show_progress(self, progress: RunProgress) -> None:
-        """Show a report on a part: its start, its progress or its end."""
+        """Show the start, the progress or the end of one part of `learn`."""
         if progress.event == "note":
             self.print_note(progress.note)
         elif progress.unit == "part" and progress.event == "begin":

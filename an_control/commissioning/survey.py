@@ -144,7 +144,10 @@ class SurveyedTopic:
 
     @property
     def rate_hz(self) -> float:
-        """Messages per second with the joint name that arrives most often; 0 for fewer than two."""
+        """Messages per second; 0 if fewer than two arrived.
+
+        If the messages list joint names, only those with the most frequent name are counted.
+        """
         spread_s = self.last_s - self.first_s
         most = max((one.messages for one in self.times.values()), default=self.messages)
         return (most - 1) / spread_s if spread_s > 0.0 else 0.0

@@ -255,9 +255,10 @@ class Diagnosis:
         unseen: Mistakes that could not be found, because the robot moved too little.
         notes: Other remarks, one sentence each.
         lag: Ticks by which all readings are late.
-        excess_before: Mean negative log-likelihood of a tick under the wiring file, in nats above
-            that in the model's validation.
-        excess_after: The same under `corrected`.
+        excess_before: Mean nats a tick by which the readings are less likely, under the wiring
+            file, than in the model's validation.
+        excess_after: Mean nats a tick by which they are less likely, after all corrections, than in
+            the model's validation.
         ticks: Number of ticks that were compared.
         alternatives: Other mistakes that explain the recording as well as one of the findings, as
             texts.
@@ -283,8 +284,8 @@ def diagnose(
 ) -> Diagnosis:
     """Find mistakes in a robot's wiring, such as swapped or reversed sensors, by a recording.
 
-    A mistake is found because readings become likelier under the forward model (which predicts
-    the next reading of each channel) once it is corrected.
+    A supposed mistake counts as found if its correction makes the recorded readings clearly
+    likelier under the forward model, which predicts each channel's next reading.
 
     Args:
         recording: 5 to 20 s of the moving robot, with the channels of the model in its order.

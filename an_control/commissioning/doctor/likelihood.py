@@ -87,7 +87,7 @@ class Likelihood:
     def compute_candidate_readings(
         self, candidates: Sequence[CandidateWiring], ticks: np.ndarray | None = None
     ) -> np.ndarray:
-        """Convert the recorded numbers to readings, as each of H candidate wirings would do it.
+        """Convert the recorded raw numbers to readings, by each of H candidate wirings.
 
         Args:
             candidates: The H candidates.
@@ -121,9 +121,9 @@ class Likelihood:
     def compute_candidate_actions(
         self, candidates: Sequence[CandidateWiring], ticks: np.ndarray
     ) -> np.ndarray:
-        """Convert recorded actions to those that the motors carried out by H candidate wirings.
+        """Compute the actions that the motors carried out if each of H candidate wirings is right.
 
-        Both differ if a candidate exchanges motors or changes the gain of a motor.
+        They differ from the recorded ones if a candidate exchanges motors or changes their gain.
 
         Args:
             candidates: The H candidates.

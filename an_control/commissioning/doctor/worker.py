@@ -79,7 +79,8 @@ class Examiner:
         """Find the wiring mistakes in the recording of one request.
 
         Args:
-            request: The bytes of a numpy file (npz), as this module's description says.
+            request: The bytes of a numpy file (npz) with the recording, and with the paths of the
+                model and the wiring; this module's description lists its content.
 
         Returns:
             One mapping that can be written as JSON for each mistake; see `describe_finding`.
@@ -112,7 +113,8 @@ def make_recording(
     """Make a recording from the parts of a request: T ticks of N channels and A actuators.
 
     Args:
-        request_values: The values of the request by name, as in this module's description.
+        request_values: The values of the request by name, such as `ids` and `channels`; this
+            module's description lists them.
         raw: (T, N) numbers of the message fields, before scale and offset.
         actions: (T, A) actions in [-1, 1].
         starts: (T,) True for a tick that does not directly follow the tick before it.
@@ -193,7 +195,7 @@ def list_changed_lines(
     wiring: Wiring,
     model: Model,
 ) -> list[tuple[int, str, str]]:
-    """Return the lines of the wiring file that a corrected wiring changes.
+    """Return the lines of the wiring file that must change to correct the wiring.
 
     Args:
         candidate: The corrected wiring.
