@@ -74,7 +74,7 @@ class EchoNode(QuietNode):
         self.create_service(Trigger, "~/reset_state", self._on_reset)
 
     def _make_message_callback(self, topic: str, kind: Any) -> Callable[[Any], None]:
-        """Return a subscription callback, which answers a step when its last message comes."""
+        """Return a callback for a topic, which sends the reply after a step's last message."""
         stamp_of = make_stamp_reader(kind)
 
         def receive_message(message: Any) -> None:

@@ -122,8 +122,8 @@ class CheckCommand:
     live: bool = False
     """Listen to the running robot; nothing is sent, except with --move."""
     sim: Path | None = None
-    """A simulation YAML: run that robot with the wiring and the model, or with --move, inside this
-    command and without topics."""
+    """A simulation YAML: check the wiring on this simulated robot, inside this command and without
+    topics. The model drives it, or --move."""
     move: bool = False
     """With --live or --sim: move each actuator by a small sine, and find which sensors it moves.
     Hang the robot up or lay it on its back first."""

@@ -66,10 +66,11 @@ class EvaluateCommand:
     """The disturbances. By default the readings are shuffled at each reset, also for a model that
     needs them in order; for such a model a note says so."""
     memory: Literal["kept", "reset", "zeroed"] = "kept"
-    """What happens to the neurons' state: kept (in its slot, or moved along with --announce), reset
-    (at each move during an episode), zeroed (at every step)."""
+    """What happens to the neurons' state: kept (in its input slot when signals are shuffled, or
+    with its channel if --announce tells the policy), reset (at each shuffle during an episode),
+    zeroed (at every step)."""
     until: int | None = None
-    """The step after which signals stop moving."""
+    """The step after which signals are not shuffled any more."""
     normalise: bool = False
     """Divide the attention's sums by the number of channels that are present, relative to the
     task's number, whatever the model file says; added channels then do not make these sums larger.
@@ -79,7 +80,7 @@ class EvaluateCommand:
     success: float | None = None
     """A return above this is a success; by default the task's own."""
     table: tuple[str, ...] = ()
-    """Protocols to compare with the first of them; options that describe one protocol are then
+    """Protocols to compare, the others with the first; options that describe one protocol are then
     refused."""
     identification: bool = False
     """Measure, instead of a protocol, how many steps the neurons need to identify their channels

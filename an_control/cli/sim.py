@@ -162,7 +162,7 @@ class SimCommand:
     def _choose_simulation_files(self) -> _SimulationFiles:
         """Return the paths of the simulation file, the wiring and the model to use.
 
-        A path that is not given is that of the task's own file.
+        Paths that the options do not give are those of the task's own files.
         """
         given = {name: getattr(self, name) for name in ("simulation", "wiring", "model")}
         if self.task is None:

@@ -19,7 +19,7 @@ from an_control.wiring.config import ChannelConfig
 WINDOW_S = 0.1
 """Time over which a change of position is compared with the mean rate."""
 MIN_WINDOWS = 20
-"""Minimum number of such windows for a comparison."""
+"""Minimum number of windows of `WINDOW_S` for a comparison."""
 MIN_CORRELATION = 0.8
 """Correlation from which on two channels belong together."""
 MAX_CORRELATION = 0.3
@@ -31,7 +31,7 @@ FACTOR = 1.4
 LEVELS = 6
 """Maximum number of different values of a channel that counts as rounded."""
 CHANGES = 60
-"""Minimum number of changes for that."""
+"""Minimum number of changes of a channel that counts as rounded."""
 ANGLES = {"roll": "x", "pitch": "y", "yaw": "z"}
 """Axis of the rate that belongs to each angle."""
 

@@ -75,26 +75,26 @@ class DoctorSettings:
     to be accepted however badly all other ticks are explained. A robot that has fallen leaves few
     ticks that the model can explain, but those decide."""
     min_restored_share: float = 0.05
-    """Share of the present excess that such a mistake must explain, unless it gains
-    `certain_restored` nats."""
+    """Share of the present excess that a mistake must explain to be accepted by `min_restored`."""
     certain_restored: float = 100.0
-    """Nats beyond the penalty that it must gain if it explains a smaller share."""
+    """Nats that replace `min_restored` for a mistake that explains a smaller share."""
     max_lost_share: float = 0.05
     """Share of its gain that a mistake may lose in other blocks of ticks, to be accepted because
     its gains do not contradict each other."""
     min_certain_share: float = 0.06
-    """The same for a mistake without a fitted number whose gain is `certain_sigma` above 0."""
+    """Share of the present excess, in place of `min_share`, that a channel's mistake without a
+    fitted number must explain if its mean gain is `certain_sigma` standard errors above 0."""
     certain_sigma: float = 5.0
     """Standard errors above 0 from which on a mean gain is certain."""
     min_moving: float = 0.05
     """Share of the ticks in which a channel must change before a number of it is fitted."""
     min_fitted_gain: float = 0.75
-    """Mean nats a tick that a mistake with a fitted number must explain; also one of a sensor that
-    is found after another mistake.
+    """Mean nats a tick that a mistake must explain if it has a fitted number, or if it concerns a
+    sensor and is found after another mistake.
     """
     min_delay_gain: float = 0.3
-    """The same for a delay, where the model explains the readings as well as in its validation, so
-    that nothing else is left to explain.
+    """Mean nats a tick that a delay must explain if the model explains the readings as well as in
+    its validation.
     """
     min_fitted_share: float = 0.15
     """Minimum share of the excess for a mistake with a fitted number, which always explains a
@@ -109,8 +109,8 @@ class DoctorSettings:
     min_motor_share: float = 0.03
     """Minimum share of the excess for a mistake of a motor, whose effect is measured as well."""
     min_later_gain_share: float = 0.2
-    """The same for a wrong gain of a motor that is found after another mistake: a gain always
-    explains a little of a robot that does what the model does not know."""
+    """Minimum share of the excess for a motor's wrong gain that is found after another mistake. If
+    a robot does what the model never learned, a wrong gain always explains a little."""
     min_effect: float = 0.3
     """Minimum difference between a motor's relative effect and 1 for a mistake of this motor."""
     max_effect_change: float = 0.03
@@ -132,16 +132,18 @@ class DoctorSettings:
     min_sigma: float = 3.5
     """Standard errors by which the mean gain of the blocks must exceed 0."""
     fitted_sigma: float = 5.0
-    """The same for a mistake with a fitted number, which is the best of many."""
+    """Standard errors in place of `min_sigma` for a mistake with a fitted number, because this
+    number is the best of many."""
     near_gain: float = 0.92
     """Share of the best hypothesis's gain from which on another one counts as equally likely,
     unless their difference is significant over the blocks.
     """
     near_named_gain: float = 0.9
-    """Share of the gain of an offset, or of an unusable channel, from which on a scale is preferred
-    to it that is wrong by a unit or a round factor."""
+    """A wrong sign, or a scale that is wrong by a unit or a round factor, is preferred to an offset
+    or an unusable channel if it gains at least this share of the nats."""
     near_offset_gain: float = 0.8
-    """Share of the gain of any other scale from which on an offset is preferred to it."""
+    """An offset is preferred to a scale that is wrong by any other factor if it gains at least this
+    share of the nats."""
     near_reversed: float = 1.0
     """Maximum distance, as a logarithm, between a fitted motor gain and -1 that replaces it."""
     near_unit: float = 0.3
@@ -154,7 +156,8 @@ class DoctorSettings:
     it.
     """
     poor_unit_share: float = 0.75
-    """The same where the fitted scale leaves an excess above `poor_fit`, so that it is biased."""
+    """Share in place of `unit_share` if the fitted scale leaves an excess above `poor_fit`, because
+    the fit is then biased."""
     poor_fit: float = 1.0
     """Excess in nats a tick and channel above which the model explains the robot poorly."""
     dead_share: float = 0.93
@@ -169,7 +172,8 @@ class DoctorSettings:
     """
     plain: float = 4.0
     """Mean nats a tick from which on a mistake that is made on purpose would surely be found. A
-    sensor's mistake that is found after another one needs as much where the robot is not strange.
+    sensor's mistake that is found after another one must explain as much, or pass further tests, if
+    the robot does what the model has learned.
     """
     least_factor: float = 1.25
     """Factor from which on a scale counts as wrong."""
@@ -185,7 +189,7 @@ class DoctorSettings:
 DOCTOR = DoctorSettings()
 FACTORS_BOTH = (*FACTORS, *(1.0 / one for one in FACTORS))
 MIN_BLOCK, FEWEST_BLOCKS = 4, 10
-"""Ticks of a block at least, and blocks of a short recording."""
+"""Minimum number of ticks in a block, and number of blocks in a short recording."""
 FITTED = ("offset", "scale", "delay", "unusable")
 """Kinds of mistakes that always explain a little, because a number is fitted."""
 NUMBERS = ("offset", "scale", "delay")
@@ -338,7 +342,7 @@ class _Search:
         nothing more."""
 
     def find_mistakes(self, *, list_undetectable: bool) -> Diagnosis:
-        """Find the mistakes that explain the recording, and what it cannot show."""
+        """Find the mistakes that explain the recording, and those that it could not show."""
         settings, candidate = self._settings, self._configured
         still = (self._moving == 0.0) & ~self._binary & ~self._fixed
         if np.count_nonzero(still) > 0.5 * len(still):
@@ -1307,7 +1311,7 @@ class _Search:
     def _drop_unneeded_changes(
         self, changes: list[_Change], candidate: CandidateWiring, ticks: np.ndarray
     ) -> CandidateWiring:
-        """Return the candidate without those channel changes that the other changes make needless.
+        """Return the candidate without changes of channels that the other changes make needless.
 
         Changes of motors are all kept.
         """
@@ -1476,11 +1480,11 @@ class _Search:
     def _find_undetectable_mistakes(
         self, candidate: CandidateWiring, ticks: np.ndarray
     ) -> tuple[Unseen, ...]:
-        """Find the possible mistakes that this recording would not show if the wiring had them.
+        """Find the mistakes that could not be found, because the robot moved too little.
 
-        Each possible mistake is added to the corrected wiring. It is undetectable if the search
-        would not accept its correction. Channels that were never read, or that never changed, are
-        listed too.
+        Each possible mistake is added to the corrected wiring on purpose. It is undetectable if the
+        search would not accept its correction. Channels that were never read, or that never
+        changed, are listed too.
         """
         never = tuple(id_ for k, id_ in enumerate(self._recording.ids) if not self._heard[k])
         found = [Unseen("sign", (id_,), "it was never read") for id_ in never]
@@ -1509,10 +1513,9 @@ class _Search:
     def _list_deliberate_mistakes_with_hints(
         self, candidate: CandidateWiring
     ) -> list[tuple[Hypothesis, str]]:
-        """Return single mistakes to be added to a candidate, each with a hint for the user.
+        """Return mistakes to add to a wiring on purpose, to see whether they would be found.
 
-        The mistakes are added on purpose, to see whether the recording would show them. The hint
-        says how the robot must move so that it does.
+        Each comes with a hint that tells the user how to move the robot so that it would be found.
         """
         tests = []
         usable = np.flatnonzero(self._heard & ~candidate.unusable).tolist()

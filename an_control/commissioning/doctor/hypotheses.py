@@ -256,7 +256,7 @@ class Hypothesis(NamedTuple):
 
 
 PENALTIES = {"scale": 12.0, "offset": 14.0, "motor gain": 14.0, "unusable": 14.0, "delay": 12.0}
-"""Penalties in nats of kinds with a fitted number; the others have 8."""
+"""Penalty in nats (see `Hypothesis.penalty`) by kind of mistake; other kinds have 8."""
 
 
 def find_id_groups(

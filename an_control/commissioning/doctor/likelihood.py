@@ -27,9 +27,10 @@ OWN_CHANNELS = 2
 LEAST_OWN = 0.003
 """Minimum expected effect of a motor on its first channel, in scales of the prediction error."""
 HELD = 0.033
-"""Distance from its most frequent position, as a share of its range, at which a joint is held."""
+"""Distance from a joint's most frequent position, as a share of its range, up to which the joint
+counts as held by an end stop."""
 LEAST_FREE = 40
-"""Minimum number of ticks in which a joint is not held, for its motor's effect in them."""
+"""Minimum number of ticks with a free joint from which its motor's effect is estimated."""
 PRIOR = 0.02
 """Weight of the assumption that a motor acts as expected, in root mean squares."""
 ROWS = 1024

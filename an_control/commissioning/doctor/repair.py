@@ -127,9 +127,9 @@ class Repair:
             self._connect_action_to_actuator(mine, int(np.flatnonzero(candidate.motors == mine)[0]))
 
     def _connect_action_to_actuator(self, action: int, motor: int) -> None:
-        """Write into the text that an element of the action is sent to another actuator's field.
+        """Write into the text that an action element goes to the message field of another actuator.
 
-        Both are given by their index in the model's order.
+        Action element and actuator are given by their index in the model's order.
         """
         command = self._wiring.command
         name = command.names[self._places.index(action)]

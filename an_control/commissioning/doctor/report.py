@@ -19,7 +19,7 @@ WORDS = {
     "motor dead": "no effect",
     "motor gain": "less than half of its effect",
 }
-"""How the kinds of mistakes that would not show are named."""
+"""What the user is told about each kind of mistake that could not be found."""
 
 
 def make_finding_rows(diagnosis: Diagnosis) -> list[dict[str, Any]]:
@@ -71,7 +71,7 @@ def list_notes(diagnosis: Diagnosis, repair: Repair | None) -> list[str]:
 
 
 def _describe_unseen_mistakes(unseen: Sequence[Unseen]) -> list[str]:
-    """Return sentences on the possible mistakes that the recording would not show.
+    """Return sentences on the mistakes that could not be found in the recording.
 
     Each sentence names channels or motors, their possible mistakes, and the movement that would
     show these. Channels with equal mistakes and movement share a sentence; one sentence is for all

@@ -46,7 +46,8 @@ from an_control.system.files import read_regular_file
 from an_control.wiring import Wiring, load_wiring
 
 LENGTH_BYTES = 8
-"""As in `an_control.ros.doctor.process`, which must not import this module."""
+"""Number of bytes that hold a request's length. `an_control.ros.doctor.process` defines it again,
+because it must not import this module."""
 CHANGES = {
     "swapped": "slots",
     "permuted": "slots",
@@ -59,7 +60,7 @@ CHANGES = {
     "motor reversed": "gain",
     "motor gain": "gain",
 }
-"""What the correction of a finding changes (a key of `diagnosis.FIELDS`), by the finding's kind."""
+"""A mapping from the kind of a finding to what its correction changes, a key of `FIELDS`."""
 CORRECTABLE = ("sign", "scale", "offset")
 """Kinds of findings that a node can correct while it runs: other scales and offsets of sensors."""
 

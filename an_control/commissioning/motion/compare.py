@@ -26,24 +26,28 @@ from an_control.commissioning.motion.run import MotionRecording
 from an_control.wiring import ChannelConfig, CommandConfig
 
 MAX_ODD_SHARE = 1.0 / 3.0
-"""Signs are wrong where at most this share of like ones differs from the others."""
+"""Signs that differ from most others in their group count as wrong if they are at most this share
+of the group."""
 GAIN_FACTOR = 3.0
-"""A gain is odd if it is this many times as large or as small as the median of like ones."""
+"""A gain is unusual if it is this many times as large or as small as the median gain of comparable
+sensors."""
 MAX_UNIT_ERROR = 0.3
-"""Largest error of the logarithm of a factor that a unit explains."""
+"""Maximum difference between the logarithms of a measured factor and of a confused unit's factor
+for the unit to explain it."""
 MIN_LINEAR = 0.8
-"""Gains are only compared of responses of which at least this share follows the command; end stops
-and dry friction make others."""
+"""Gains are compared only between responses of which at least this share follows the command
+linearly; end stops and dry friction make other responses."""
 MIN_LIKE = 3
-"""Least number of like actuators from which a usual gain is known."""
+"""Minimum number of comparable actuators from which their median gain counts as usual."""
 MAX_SILENT_SHARE = 1.0 / 3.0
-"""Largest share of actuators without a response with which the others are still compared."""
+"""Maximum share of actuators without a response up to which the other actuators are compared."""
 KINDS = {
     "velocity": re.compile(r"velocit|speed|twist|rate|qvel|\bdq\b", re.IGNORECASE),
     "effort": re.compile(r"effort|torque|force|current", re.IGNORECASE),
     "position": re.compile(r"position|angle|pose|theta|qpos|\bq\b", re.IGNORECASE),
 }
-"""How the kind of a sensor is known by its field or its id; the first that matches counts."""
+"""Pattern of each kind of sensor, sought in the field path and then in the id; the first match
+counts."""
 _ELEMENT = re.compile(r"\[([^\]]*)\]")
 _SUFFIX = re.compile(r"[._/-](position|velocity|effort|torque|pos|vel|speed|angle)$")
 _DIGITS_AND_SIDES = re.compile(
@@ -358,7 +362,7 @@ class _Comparison:
         )
 
     def _get_channel_element_name(self, channel: int) -> str | None:
-        """Return the actuator's name in the field path of a channel, None if there is none."""
+        """Return the actuator's name that a channel's field path contains; None for none."""
         return _find_element_name(self._recording.configs[channel].field, self._names)
 
     def _get_actuator_element_name(self, place: int) -> str:

@@ -25,40 +25,41 @@ from an_control.commissioning.motion.run import MotionRecording
 TAIL_TICKS = 8
 """Ticks after an actuator's motion that still belong to its response."""
 MIN_RATIO = 3.0
-"""A response must be this many times as large as the swinging just before."""
+"""A response must be this many times as large as the robot's swinging just before."""
 TREND_ORDER, BEFORE_ORDER, SWING_ORDER = 5, 3, 10
-"""Terms of the polynomial that is removed as drift or slow swinging: during an actuator's motion,
-and in the rest before, which is half as long; and terms of the polynomial that there follows all
-swinging but not the noise."""
+"""Numbers of terms of polynomials of time. With TREND_ORDER terms, drift and slow swinging are
+removed during an actuator's motion, and with BEFORE_ORDER terms in the rest before it, which is
+half as long. One with SWING_ORDER terms follows all swinging in that rest, but not the noise."""
 MIN_F = 4.0
-"""Least F statistic of a response: variance that it explains, for each of its degrees of freedom,
-over the variance that is left."""
+"""Minimum F statistic of a response: explained variance over remaining variance, each divided by
+its degrees of freedom."""
 MIN_RESPONSE = 1e-3
-"""Least response, in the unit of the readings, of which a policy's are of the order of 1."""
+"""Minimum response in the unit of the readings, which are of the order of 1 for most policies."""
 MIN_SHARE = 0.6
-"""Least share of a pair in the movement of its sensor and in the effect of its motor, 0..1, in
-amplitude."""
+"""Minimum `Pair.share` from which an actuator and a sensor are paired."""
 MIN_PART = 0.2
-"""Part of the largest response below which a response is a mere reaction."""
+"""A response that is smaller than this share of the largest one is a mere reaction to the movement
+of another joint."""
 FIRST_PART = 0.3
 """The sign of the work counts as soon as it exceeds this share of its largest absolute value."""
 MIN_WORK = 4.0
-"""Least work, in standard deviations of what the noise alone gives."""
+"""Minimum work, in standard deviations of the work that noise alone gives."""
 MAX_DELAY = 6
 """Longest delay, in ticks, that is considered."""
 DELAY_SHARE = 1.0 / 18.0
-"""Longest delay, as a share of an actuator's motion; that of three cycles is a sixth of a cycle. A
-delay near a quarter of a cycle would look like another sign."""
+"""Longest delay that is considered, as a share of the duration of an actuator's motion. If this has
+three cycles, it is a sixth of a cycle; a delay of a quarter would look like another sign."""
 MIN_FIT = 0.99
-"""Least share of a response's variance that a fitted mass, damper and spring must explain for its
-delay to be given."""
+"""Minimum share of a response's variance that a fitted mass with damper and spring must explain for
+its delay to be reported."""
 MIN_SIGN_FIT = 0.8
-"""Least share of the variance that a fitted system must explain for the sign of its response to
+"""Minimum share of the variance that a fitted system must explain for the sign of its response to
 count."""
 SIGN_RATIO = 1.5
-"""Least ratio of the unexplained variances with either sign for the better one to count."""
+"""The better of the fits with both signs counts if the other one leaves at least this many times as
+much variance unexplained."""
 BEST_FIT = 1.1
-"""The shortest delay is taken whose remaining error is at most this many times the least one."""
+"""The shortest delay is taken whose error is at most this many times the smallest error."""
 
 
 @dataclass(frozen=True)
