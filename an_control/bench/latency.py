@@ -66,7 +66,7 @@ def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         weights = make_random_model(ANT_SIZES) if model is None else read_model(model)
-        # Without its task, which names channels that the wiring here does not have.
+        # The model's task is left out: it names channels that this wiring does not have.
         bare = Model(weights.kind, weights.sizes, weights.arrays, trained=weights.trained)
         write_model(folder / "model.safetensors", bare)
         wiring = folder / "wiring.yaml"

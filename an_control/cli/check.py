@@ -348,7 +348,7 @@ class CheckCommand:
         if assumed := describe_assumed_limit(str(self.model), model):
             findings.notes.append(assumed)
         if isinstance(model.sizes, OrderedSizes):
-            return  # refused where they differ
+            return  # for such a policy, channels that differ have been reported as problems
         if warning := explain_disabled_monitor(model, None):
             findings.notes.append(warning)
         names = compare_channels(wiring, table.ids, model)
@@ -377,7 +377,7 @@ class CheckCommand:
             heard, notes = listen_to_bag_and_list_notes(wiring, bag, *robot)
             findings.notes += notes
             if model is not None and self._can_diagnose(wiring, model, findings):
-                with suppress(WiringError):  # is a problem already
+                with suppress(WiringError):  # `findings` has it as a problem already
                     recorder = make_recorder_from_bag(wiring, str(self.model), model, bag, *robot)
         except BagError as error:
             raise InputError(f"--bag {error}") from error
@@ -394,7 +394,7 @@ class CheckCommand:
 
         recorder = None
         if not self.move and model is not None and self._can_diagnose(wiring, model, findings):
-            with suppress(WiringError):  # is a problem already
+            with suppress(WiringError):  # `findings` has it as a problem already
                 recorder = LiveRecorder(wiring, str(self.model), model)
         seconds = self.seconds or (LISTEN_S if recorder is None else DOCTOR_S)
         try:
@@ -545,7 +545,7 @@ def _add_actuator_rows(
     if model is not None:
         try:
             order = ActionOrder(wiring, model_path, model)
-        except WiringError:  # said already
+        except WiringError:  # `findings` has it as a problem already
             places = None
         else:
             if order.places is not None:

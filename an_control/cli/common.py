@@ -149,7 +149,7 @@ def describe_problem_with_writing_file(path: Path) -> str:
         return "is a folder, must be a file"
     if path.exists() and not stat.S_ISREG(path.stat().st_mode):
         return "" if os.access(path, os.W_OK) else "is not writable"
-    folder = path.resolve().parent  # of the file that a link leads to
+    folder = path.resolve().parent  # if `path` is a link, the folder of the file that it leads to
     return (
         _describe_problem_with_writing_into(folder)
         if folder.exists()

@@ -152,7 +152,7 @@ def add_help_texts(verb: type[Command]) -> type[Command]:
     for field in fields(verb):  # type: ignore[arg-type]
         hint = _exclude_none_from_choices(hints[field.name])
         if any(isinstance(one, ARG) for one in getattr(hint, "__metadata__", ())):
-            annotations[field.name] = conf.DisallowNone[hint]  # it says for itself
+            annotations[field.name] = conf.DisallowNone[hint]  # has its own help text
             continue
         kind = conf.DisallowNone[hint]
         if field.default is False:

@@ -50,7 +50,7 @@ class LearnCommand(LearnOptions):
         except (InputError, WorkError) as error:
             raise InputError(f"{error}{self._existing_models_text}") from error
         except (KeyboardInterrupt, RunStoppedError):
-            with suppress(OSError):  # where nothing was made yet
+            with suppress(OSError):  # only an empty folder is removed
                 self.out.rmdir()
             print(f"stopped; to continue: {format_command(self, 'learn')}")
             return INTERRUPTED

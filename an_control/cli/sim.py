@@ -148,7 +148,7 @@ class SimCommand:
             make_scrambled_message(load_wiring(wiring)).check_settings(disturbance, schedule)
         except ValueError as error:
             raise InputError(str(error)) from error
-        if not (schedule or self.scrambler or self.view):  # where it cannot change any more
+        if not (schedule or self.scrambler or self.view):  # nothing can change the settings later
             _refuse_options_without_effect(disturbance)
         silent = self._check_files_and_list_silent_sources(
             files.simulation, controller.wiring, disturbance

@@ -45,7 +45,7 @@ class ViewCommand:
         robot = f"/{self.namespace.strip('/')}" if self.namespace.strip("/") else ""
         from an_control.view.main import serve_live_page
 
-        os.nice(NICE)  # now, so that the middleware's threads have it too
+        os.nice(NICE)  # before the ROS middleware starts threads, which inherit the niceness
         try:
             asyncio.run(serve_live_page(self.port, self.host, robot, self._print_page_address))
         except OSError as error:

@@ -124,7 +124,7 @@ class HeardSource:
             wrong.append(describe_wrong_rate(self.config, [self.rate_hz], control_hz))
         delay_s = self.delay_s or 0.0
         if len(self.publishers) > 1 and len(self.delays_s) >= ENOUGH:
-            delay_s = sorted(self.delays_s, key=abs)[-ENOUGH]  # each may have its own clock
+            delay_s = sorted(self.delays_s, key=abs)[-ENOUGH]  # one clock may be wrong
         wrong.append(describe_wrong_clock(self.config, -delay_s))
         return "; ".join(filter(None, wrong))
 

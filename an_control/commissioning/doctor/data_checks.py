@@ -88,7 +88,7 @@ def _find_position_rate_pairs_by_field(
         if match := re.fullmatch(r"(.*)position(\[.+\])", field):
             rate = f"{match[1]}velocity{match[2]}"
         elif match := re.fullmatch(r"(yaw)\((.*)orientation\)", field):
-            # only of yaw: roll and pitch turn by the gyro alone where the robot is upright
+            # Only for yaw: the rates of roll and pitch equal the gyro's only on an upright robot.
             rate = f"angular_velocity.{ANGLES[match[1]]}"
             rate = f"twist.twist.angular.{ANGLES[match[1]]}" if "pose" in match[2] else rate
         if rate is not None and (source, rate) in fields:

@@ -458,7 +458,7 @@ class _Search:
                 stuck = replace(stuck, unusable=usable)  # its sign is found later
         return stuck
 
-    # Faults
+    # Hypotheses of a single mistake
 
     def _list_channel_hypotheses(self, candidate: CandidateWiring) -> list[Hypothesis]:
         """Return hypotheses of one mistake in a single channel, or of two exchanged channels."""
@@ -474,7 +474,7 @@ class _Search:
                     Hypothesis("inverted", (k,), turned.with_offset(k, 1.0 - candidate.offset[k]))
                 )
             if self._moving[candidate.slots[k]] < self._settings.min_moving and not self._binary[k]:
-                continue  # too little is known of it for a number
+                continue  # it changes too seldom for a number to be fitted
             for factor in FACTORS_BOTH if self._can_detect_wrong_scale(candidate, k) else ():
                 found.append(Hypothesis("scale", (k,), candidate.with_scale_factor([k], factor)))
             for offset in self._list_offsets_to_try(candidate, k):
@@ -581,7 +581,7 @@ class _Search:
             found.append(Hypothesis("motors permuted", channels, crossed, name))
         return found
 
-    # Comparing
+    # Comparison of the hypotheses
 
     def _find_best_hypothesis_and_rivals(
         self, candidate: CandidateWiring, ticks: np.ndarray
@@ -1306,7 +1306,7 @@ class _Search:
             f"{hypothesis.kind}: {hypothesis.name or ', '.join(of[m] for m in hypothesis.members)}"
         )
 
-    # What is reported
+    # Report of the result
 
     def _drop_unneeded_changes(
         self, changes: list[_Change], candidate: CandidateWiring, ticks: np.ndarray
@@ -1319,7 +1319,7 @@ class _Search:
         costs = self._compute_tick_costs(candidate, ticks)
         for one in changes:
             if one.what in ("gain", "motors"):
-                continue  # judged by their effects
+                continue  # motors are judged by their effects
             members = [one.members, *([(m,) for m in one.members] if one.parts else ())]
             for some in members:
                 without = self._revert_change(candidate, one, some)

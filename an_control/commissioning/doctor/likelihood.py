@@ -379,7 +379,7 @@ class Likelihood:
         position, rate = own[int(np.argmin(steps))], own[int(np.argmax(steps))]
         values = now[:, position]
         if np.ptp(values) == 0.0:
-            return 0.0  # a motor that is reversed moves its joint to an end stop first
+            return 0.0  # not reversed: a reversed motor would have moved its joint to an end stop
         width = HELD * float(np.ptp(values))
         ordered = np.sort(values)
         near = np.searchsorted(ordered, ordered + 2 * width) - np.arange(len(ordered))

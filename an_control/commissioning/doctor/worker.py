@@ -100,7 +100,7 @@ class Examiner:
             diagnosis = diagnose(recording, self._forward, list_undetectable=False)
         wiring = None
         if diagnosis.findings:
-            with suppress(ValueError, OSError):  # somebody is writing the file
+            with suppress(ValueError, OSError):  # the file may be half written or gone
                 wiring = load_wiring(request_values["wiring"])
         return [
             describe_finding(one, diagnosis, recording, request_values, wiring, self._model)
@@ -121,7 +121,7 @@ def make_recording(
         starts: (T,) True for a tick that does not directly follow the tick before it.
     """
     ids = tuple(request_values["ids"])
-    raw = np.where(np.abs(raw) <= MAX_READING, raw, np.nan)  # of others the doctor learns nothing
+    raw = np.where(np.abs(raw) <= MAX_READING, raw, np.nan)  # larger numbers are no valid readings
     scale, offset = np.ones(len(ids)), np.zeros(len(ids))
     clip = np.tile([-np.inf, np.inf], (len(ids), 1))
     groups: dict[str, tuple[int, ...]] = {}
@@ -273,7 +273,7 @@ def read_request(stream: BinaryIO) -> bytes | None:
 def main() -> int:
     """Read recordings from standard input, and print the wiring mistakes in each, until it ends."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print must not get between the answers
+    os.dup2(2, 1)  # what libraries print goes to stderr, so that stdout has the answers only
     examiner = Examiner()
     while (request := read_request(sys.stdin.buffer)) is not None:
         print(json.dumps(examiner.examine(request)), file=answers, flush=True)
