@@ -53,10 +53,9 @@ def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
         seconds: Duration of the measurement.
 
     Returns:
-        A dict with three keys. "rows" is a list of two rows, for that process ("echo") and the
-        node, each with the median and the 99th percentile of the time in microseconds. "ratio" is
-        the median of the node divided by that of the echo. "lost" is the number of messages without
-        an answer.
+        A dict with three keys. "rows" has a row for that process (the echo) and one for the node,
+        with the median and the 99th percentile of the time in microseconds. "ratio" is the node's
+        median divided by that of the echo. "lost" is the number of messages without an answer.
 
     Raises:
         RuntimeError: A process does not answer.

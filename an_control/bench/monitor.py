@@ -34,10 +34,9 @@ def measure_monitor_overhead(
 ) -> list[dict[str, Any]]:
     """Measure how much longer a control step (tick) takes with the identity monitor.
 
-    The monitor finds out which reading belongs to which channel. To give it work, the readings are
-    shuffled among the channels every 100 steps. After each episode 500 further ticks are measured
-    with readings that fit no channels: each channel repeats old readings in random order. At least
-    one episode is played.
+    The monitor finds out which reading belongs to which channel. The readings are shuffled among
+    the channels every 100 steps. After each episode come 500 ticks with readings that fit no
+    channels: each channel repeats old ones in random order. At least one episode is played.
 
     Args:
         model: A model with a monitor.

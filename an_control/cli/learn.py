@@ -28,10 +28,10 @@ from an_control.system.interrupts import INTERRUPTED
 class LearnCommand(LearnOptions):
     """Train a policy for any gymnasium environment in all steps, from the teacher to the scores.
 
-    The steps: a teacher is trained by its return; a permutation-invariant student learns to imitate
-    it; a monitor learns to detect rewired sensors; the scores are written as a table and a model
-    card. Each step is also a verb: train-teacher, distill, train-monitor, evaluate --table. The
-    same command continues a run that was stopped or killed.
+    A teacher is trained by its return; a permutation-invariant student learns to imitate it; a
+    monitor learns to detect rewired sensors; a table of scores and a model card are written. Each
+    step is also a verb: train-teacher, distill, train-monitor, evaluate --table. The same command
+    continues a run that was stopped or killed.
     """
 
     task: tyro.conf.Positional[str]

@@ -41,9 +41,9 @@ WIDE = 160
 class StatusCommand:
     """Show a policy node's lifecycle state and its diagnostics, until Ctrl-C.
 
-    The table has a row for each part of the node, such as policy, gate, watchdog and every topic
-    that it reads, and is updated once a second. It is printed only once if the output is not a
-    terminal. Exit status 0: no part reports an error; 1: a part does, or there is no such node.
+    The table has a row for each part of the node, such as policy, watchdog and every topic that it
+    reads. It is updated once a second; without a terminal it is printed once. Exit status 0: no
+    part reports an error; 1: a part does, or there is no such node.
     """
 
     node: tyro.conf.Positional[str] = ""

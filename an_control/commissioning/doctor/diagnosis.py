@@ -259,10 +259,10 @@ class Diagnosis:
         unseen: Mistakes that could not be found, because the robot moved too little.
         notes: Other remarks, one sentence each.
         lag: Ticks by which all readings are late.
-        excess_before: Mean nats a tick by which the readings are less likely, under the wiring
-            file, than in the model's validation.
-        excess_after: Mean nats a tick by which they are less likely, after all corrections, than in
-            the model's validation.
+        excess_before: Mean nats a tick by which the readings under the wiring file are less likely
+            than those in the model's validation.
+        excess_after: Mean nats a tick by which the readings under `corrected` are less likely than
+            those in the model's validation.
         ticks: Number of ticks that were compared.
         alternatives: Other mistakes that explain the recording as well as one of the findings, as
             texts.

@@ -249,8 +249,8 @@ class Hypothesis(NamedTuple):
     def penalty(self) -> float:
         """Return the nats to subtract from the log-likelihood that the correction gains.
 
-        They are more for a correction with a fitted number, such as a scale, because a fitted
-        number always explains a little, and for one that affects more channels.
+        There are more for a fitted number, such as a scale, which always explains a little, and for
+        each affected channel.
         """
         return PENALTIES.get(self.kind, 8.0) + 0.5 * len(self.members)
 

@@ -76,9 +76,8 @@ def estimate_scale_factor_from_rates(
 ) -> float | None:
     """Estimate the factor that corrects the scales of some channels, such as degrees for radians.
 
-    It is estimated from pairs of a position and its rate of which just one has the wrong scale:
-    the position then changes by too much or too little for its rate. The forward model knows the
-    right ratio.
+    If a position or its rate has a wrong scale, the position changes by too much or too little for
+    this rate. The forward model knows the right ratio.
 
     Args:
         forward: The forward model; if it cannot impute channels, nothing is estimated.
@@ -87,8 +86,8 @@ def estimate_scale_factor_from_rates(
         members: Indices of the channels whose scales are wrong by the same factor.
 
     Returns:
-        The positive factor by which the scales must be multiplied, as the median over all such
-        pairs; None if there is no such pair.
+        The positive factor by which the scales must be multiplied, as the median over all pairs of
+        a position and its rate with just one in `members`; None if there is no such pair.
     """
     if not forward.imputes:
         return None

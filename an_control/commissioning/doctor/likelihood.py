@@ -296,9 +296,8 @@ class Likelihood:
     def estimate_motor_effects(self, candidate: CandidateWiring, ticks: np.ndarray) -> np.ndarray:
         """Estimate how strongly each motor acts, relative to what the forward model expects.
 
-        A regression fits the measured changes of the readings by the changes that the model expects
-        of each motor; a motor's effect is its coefficient. This also holds for a robot that lies on
-        the ground, although the model predicts its readings badly.
+        A regression fits the measured changes of the readings by those that the model expects of
+        each motor; a motor's effect is its coefficient. This works even if the robot has fallen.
 
         Args:
             candidate: The wiring under which the readings are explained.

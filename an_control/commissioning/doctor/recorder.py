@@ -52,8 +52,7 @@ class ReadingsRecorder:
         Args:
             action: (A,) the action, with the A actuators in the model's order.
             now_ns: Present time in ns, from which the age of readings is computed.
-            stamp_ns: Time stamp that the readings of this tick have, if a simulator waits for each
-                command (lockstep); else None.
+            stamp_ns: Time stamp of the readings in lockstep with a simulator; else None.
         """
         readings, configs = self.table.read(now_ns, stamp_ns), self.table.configs
         raw = np.full(len(self._ids), np.nan)

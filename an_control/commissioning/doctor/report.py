@@ -53,8 +53,8 @@ def list_problems(diagnosis: Diagnosis) -> list[str]:
 def list_notes(diagnosis: Diagnosis, repair: Repair | None) -> list[str]:
     """Return what the user should know besides the mistakes that were found, one sentence each.
 
-    These are the notes of the diagnosis, the mistakes that could not be found in the recording, and
-    the corrections that could not be written into the wiring file.
+    These are the notes of the diagnosis, the mistakes that could not be found, and the corrections
+    that could not be written into the wiring file.
 
     Args:
         diagnosis: The diagnosis.

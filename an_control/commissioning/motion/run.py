@@ -102,8 +102,7 @@ class MotionRun:
         """Read and record all channels, and react to missing readings.
 
         The motion is planned once all needed readings are there. If some are missing later, the
-        motion of the present actuator is repeated; if they are missing too long or too often, the
-        whole motion is stopped.
+        present actuator's motion is repeated; after too long or too often, all motion is stopped.
 
         Args:
             now_ns: The present time, from which the age of readings is computed.
