@@ -76,18 +76,18 @@ Row = dict[str, Any]
 def measure_tick_time_on_one_core(
     model: Path | None, seconds: float, *, compare_variants: bool = False
 ) -> Iterator[Row]:
-    """Measure the duration of a policy step in another process, which uses one core.
+    """Measure how long one policy step takes, in a separate process that uses one core.
 
     Args:
-        model: Path of a model file. With None, policies with random weights are measured, which
-            have the layer sizes of the paper authors' policies for Ant, CarRacing and Pong.
+        model: Path of a model file; None measures policies with random weights, in the sizes of the
+            paper authors' policies for Ant, CarRacing and Pong.
         seconds: Duration of each measurement.
         compare_variants: Whether to measure an Ant policy in each architecture variant of `PARTS`
             (other encoders, attention or recurrence); `model` is then None.
 
     Yields:
-        One row of figures for each engine and number of channels, as `measure_policy_tick_time`
-        returns them.
+        A dict with the measured times for each engine ("numpy" or "numba") and number of channels;
+        see `measure_policy_tick_time`.
 
     Raises:
         RuntimeError: The other process failed.
@@ -114,16 +114,16 @@ def measure_tick_time_on_one_core(
 def compute_growth_of_time_per_channel(
     rows: Iterable[Row], group_by: str = "engine"
 ) -> dict[str, float]:
-    """Return how much more time an additional channel costs among many channels than among few.
+    """Compute whether the duration of a policy step grows linearly with the number of channels.
 
     Args:
         rows: Rows of `measure_tick_time_on_one_core`.
         group_by: Column to group the rows by: "engine", or "parts" for the architecture variant.
 
     Returns:
-        A mapping from each engine or variant to a ratio: the time per additional channel from 1000
-        to 10000 channels, divided by that from 100 to 1000. 1 means that the duration of a policy
-        step grows linearly with the number of channels.
+        A ratio by the name of the engine or variant: the time per additional channel between 1000
+        and 10000 channels, divided by that between 100 and 1000. 1 means linear growth; a larger
+        ratio means faster growth.
     """
     time_us = {
         (row[group_by], row["channels"]): row["step_array_p50_us"]

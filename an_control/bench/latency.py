@@ -43,18 +43,19 @@ ANSWER_TOPICS = {"echo": "echoed", "node": "joint_commands"}
 
 
 def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
-    """Measure how long a policy node, and a process that only echoes, take to answer a message.
+    """Measure how long a policy node takes to answer a sensor message with a command.
 
-    rclpy must not be initialised yet.
+    A second process, which only sends each message back, shows how much of this time ROS itself
+    takes. rclpy must not be initialised yet.
 
     Args:
         model: Path of an attention_neuron model file; None for random weights.
         seconds: Duration of the measurement.
 
     Returns:
-        A dict with three keys. "rows" is a list of two rows, for echo and node, each with the
-        median and the 99th percentile of the time in microseconds. "ratio" is the median of the
-        node divided by that of the echo. "lost" is the number of messages without an answer.
+        A dict with three keys. "rows" has a row for that process (the echo) and one for the node,
+        with the median and the 99th percentile of the time in microseconds. "ratio" is the node's
+        median divided by that of the echo. "lost" is the number of messages without an answer.
 
     Raises:
         RuntimeError: A process does not answer.
@@ -64,7 +65,7 @@ def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         weights = make_random_model(ANT_SIZES) if model is None else read_model(model)
-        # Without its task, which names channels that the wiring here does not have.
+        # The model's task is left out: it names channels that this wiring does not have.
         bare = Model(weights.kind, weights.sizes, weights.arrays, trained=weights.trained)
         write_model(folder / "model.safetensors", bare)
         wiring = folder / "wiring.yaml"
@@ -207,10 +208,10 @@ def _make_wiring_content(model: Model) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Run the echo process of the measurement, until interrupted.
+    """Run a ROS node that answers each JointState message with a copy of it, until interrupted.
 
-    It publishes each JointState that it receives again. It is started by `python -m
-    an_control.bench.latency`.
+    `measure_latency` starts it as `python -m an_control.bench.latency`, to compare the policy node
+    with it.
     """
     stop: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):

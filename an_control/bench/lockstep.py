@@ -74,7 +74,7 @@ class EchoNode(QuietNode):
         self.create_service(Trigger, "~/reset_state", self._on_reset)
 
     def _make_message_callback(self, topic: str, kind: Any) -> Callable[[Any], None]:
-        """Return a subscription callback, which answers a step when its last message comes."""
+        """Return a callback for a topic, which sends the reply after a step's last message."""
         stamp_of = make_stamp_reader(kind)
 
         def receive_message(message: Any) -> None:
@@ -108,11 +108,10 @@ def measure_lockstep_speed(
     steps: int = 3000,
     node_command_line: Sequence[str] | None = None,
 ) -> dict[str, float]:
-    """Measure the steps per second in lockstep with a node, and the duration of a step's parts.
+    """Measure the speed of a simulator that waits for the command of a node in each step.
 
-    The simulator runs in this process, the node in another one.
-
-    rclpy must not be initialised yet.
+    The simulator runs in this process, the node in another one. They exchange ROS messages. rclpy
+    must not be initialised yet.
 
     Args:
         simulation: Path of a simulation YAML file; by default the file of the Ant.
@@ -183,7 +182,7 @@ def _measure_mean_call_time_us(call: Callable[[], None]) -> float:
 
 
 def main() -> int:
-    """Run an `EchoNode` in this process until it is stopped, and return the exit status.
+    """Run an `EchoNode`, which answers a simulation with commands of 0, until it is stopped.
 
     Usage: ``python -m an_control.bench.lockstep SIMULATION``, where SIMULATION is the path of a
     simulation file (YAML).

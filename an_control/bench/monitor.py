@@ -32,11 +32,11 @@ QUIET, MOVE, VERIFIED, IMPOSSIBLE = (
 def measure_monitor_overhead(
     model: Model, engines: list[EngineName], seconds: float
 ) -> list[dict[str, Any]]:
-    """Return how much longer a tick (control step) takes with the identity monitor.
+    """Measure how much longer a control step (tick) takes with the identity monitor.
 
-    The readings are shuffled among the channels every 100 steps. After each episode, further ticks
-    are measured with readings that no assignment of readings to channels explains: each channel
-    repeats its own readings of the episode, in an order of its own. At least one episode is played.
+    The monitor finds out which reading belongs to which channel. The readings are shuffled among
+    the channels every 100 steps. After each episode come 500 ticks with readings that fit no
+    channels: each channel repeats old ones in random order. At least one episode is played.
 
     Args:
         model: A model with a monitor.
@@ -46,8 +46,8 @@ def measure_monitor_overhead(
     Returns:
         One row for each engine and kind of tick, with the median, the 99th percentile and the
         maximum of the additional time in microseconds. There are four kinds of tick: nothing
-        happens, signals have just moved, the monitor checks a move that it has found, and no
-        assignment explains the readings. A value is None if there was no tick of this kind.
+        happens; the readings were just shuffled; the monitor verifies a shuffle that it has found;
+        the readings fit no channels. A value is None if there was no tick of this kind.
     """
     return [
         row for engine in engines for row in _measure_overhead_with_engine(model, engine, seconds)

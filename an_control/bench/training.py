@@ -108,7 +108,7 @@ def measure_training_speed(seconds: float) -> dict[str, Any]:
 
 
 def measure_worker_speedup(task: str, seconds: float) -> dict[str, Any]:
-    """Measure the steps per second of one and of two worker processes, without and with Dask.
+    """Measure how much faster two worker processes play episodes than one, without and with Dask.
 
     Args:
         task: Short name of a task, such as "cartpole", or a gymnasium id.
@@ -116,7 +116,7 @@ def measure_worker_speedup(task: str, seconds: float) -> dict[str, Any]:
 
     Returns:
         A dict. "rows" holds a row for plain processes and, if Dask is installed, one for Dask: the
-        rate of one and of two workers, and their ratio. "same_numbers" says whether all
+        steps per second of one and of two workers, and their ratio. "same_numbers" says whether all
         measurements gave the same returns (sums of rewards) to the last bit.
     """
     environment = find_environment_id(task)
@@ -175,7 +175,7 @@ def _measure_steps_per_s(
 def measure_median_steps_per_s(
     play: Callable[[], int], seconds: float, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """Call a function that plays episodes repeatedly; return the median of its steps per second.
+    """Call `play` again and again, and return the median of its steps per second.
 
     Args:
         play: Function that plays episodes and returns their number of steps.

@@ -38,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line `an-control` and return its exit status.
 
     Args:
-        arguments: The verb and its arguments, such as ["sim", "ant"]; None for those in `sys.argv`.
+        arguments: The verb (subcommand) and its arguments, such as ["sim", "ant"]; None for those
+            in `sys.argv`.
 
     Returns:
         0 if the work is done, 1 if it failed, 2 for bad input, or 128 plus a signal's number.
@@ -50,11 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_verb(load_verb: Callable[[], type[Any]], prog: str, arguments: Sequence[str]) -> int:
-    """Parse a verb's arguments, run the verb and return its exit status.
+    """Run one verb (subcommand) of `an-control` with its arguments and return the exit status.
 
     Args:
-        load_verb: Function that imports and returns the verb's dataclass. An import error that it
-            raises is reported like other errors.
+        load_verb: Function that imports and returns the verb's dataclass, such as `SimCommand`. An
+            import error that it raises is reported like other errors.
         prog: Name of the program in messages, such as ``an-control sim``.
         arguments: Arguments of the verb, without its name.
     """

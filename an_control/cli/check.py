@@ -102,17 +102,17 @@ class Findings:
 
 @dataclass(frozen=True)
 class CheckCommand:
-    """Compare a wiring with a model, and with a running robot.
+    """Check a wiring (the YAML file that connects ROS topics to a policy) for mistakes.
 
-    Prints tables of the channels, the actuators and, with --live or --bag, the sources (topics). If
-    the model has an identity monitor (which detects swapped signals), and a live robot moves on
-    commands of the policy or of another node, the check also finds which channels and motors are
-    wired wrong, and prints the corrected lines. --move needs no model: it moves one actuator after
-    another by a small sine around the safe command, within the limits of the wiring, and finds
-    which sensors each moves. `an-control estop`, Ctrl-C and another node's commands stop that; the
-    last command is the safe one. The undecided values of a draft (comments that begin with SET) are
-    problems until their comments are deleted. Exit status 0: no problem; 1: a problem; 2: bad
-    input.
+    Compares it with a model, and with a running robot (--live), a recording (--bag) or a simulation
+    (--sim). Prints tables of the channels, the actuators and, with --live or --bag, the topics. For
+    a model with an identity monitor, on a robot that is driven meanwhile, it also finds wrongly
+    wired channels and motors, and prints the corrected lines. --move needs no model: it moves one
+    actuator after another a little around the safe command, within the limits of the wiring, and
+    finds which sensors each moves. `an-control estop`, Ctrl-C or another node's commands stop this
+    motion; the last command is the safe one. Values that `an-control new` left undecided (with a
+    comment that begins with SET) are problems until their comments are deleted. Exit status 0: no
+    problem; 1: a problem; 2: bad input.
     """
 
     wiring: tyro.conf.Positional[Path]
@@ -122,8 +122,8 @@ class CheckCommand:
     live: bool = False
     """Listen to the running robot; nothing is sent, except with --move."""
     sim: Path | None = None
-    """A simulation YAML: run that robot with the wiring and the model, or with --move, inside this
-    command and without topics."""
+    """A simulation YAML: check the wiring on this simulated robot, inside this command and without
+    topics. The model drives it, or --move."""
     move: bool = False
     """With --live or --sim: move each actuator by a small sine, and find which sensors it moves.
     Hang the robot up or lay it on its back first."""
@@ -348,7 +348,7 @@ class CheckCommand:
         if assumed := describe_assumed_limit(str(self.model), model):
             findings.notes.append(assumed)
         if isinstance(model.sizes, OrderedSizes):
-            return  # refused where they differ
+            return  # for such a policy, channels that differ have been reported as problems
         if warning := explain_disabled_monitor(model, None):
             findings.notes.append(warning)
         names = compare_channels(wiring, table.ids, model)
@@ -377,7 +377,7 @@ class CheckCommand:
             heard, notes = listen_to_bag_and_list_notes(wiring, bag, *robot)
             findings.notes += notes
             if model is not None and self._can_diagnose(wiring, model, findings):
-                with suppress(WiringError):  # is a problem already
+                with suppress(WiringError):  # `findings` has it as a problem already
                     recorder = make_recorder_from_bag(wiring, str(self.model), model, bag, *robot)
         except BagError as error:
             raise InputError(f"--bag {error}") from error
@@ -394,7 +394,7 @@ class CheckCommand:
 
         recorder = None
         if not self.move and model is not None and self._can_diagnose(wiring, model, findings):
-            with suppress(WiringError):  # is a problem already
+            with suppress(WiringError):  # `findings` has it as a problem already
                 recorder = LiveRecorder(wiring, str(self.model), model)
         seconds = self.seconds or (LISTEN_S if recorder is None else DOCTOR_S)
         try:
@@ -545,7 +545,7 @@ def _add_actuator_rows(
     if model is not None:
         try:
             order = ActionOrder(wiring, model_path, model)
-        except WiringError:  # said already
+        except WiringError:  # `findings` has it as a problem already
             places = None
         else:
             if order.places is not None:

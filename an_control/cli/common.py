@@ -21,28 +21,34 @@ Command = TypeVar("Command")
 
 
 class InputError(ValueError):
-    """Error for bad input to a verb.
+    """Error for bad input to a verb (subcommand of `an-control`, such as `sim`).
 
-    The text of the error is printed in one line, and the exit status is 2.
+    The program prints its text in one line and ends with exit status 2.
     """
 
 
 class WorkError(RuntimeError):
-    """Error for work of a verb that fails.
+    """Error for a verb (subcommand of `an-control`) whose input is right, but whose work fails.
 
-    The text of the error is printed in one line, and the exit status is 1.
+    The program prints its text in one line and ends with exit status 1.
     """
 
 
 class Output(Enum):
-    """Marker in the type of an option that is the path of a file or folder to write."""
+    """Marker for a command line option that names a file or folder to write.
+
+    It stands in the option's type, such as ``Annotated[Path, Output.FILE]``.
+    """
 
     FILE = "file"
     FOLDER = "folder"
 
 
 class Input(Enum):
-    """Marker in the type of an option that is a path which is read and not written."""
+    """Marker for a command line option that names a file to read.
+
+    It stands in the option's type, such as ``Annotated[Path, Input.MODEL]``.
+    """
 
     MODEL = "model file"
 
@@ -73,7 +79,7 @@ def require_packages(extra: str, *packages: str) -> None:
 
 
 def check_writable_outputs(verb: Any) -> None:
-    """Check that a verb can write all its results, before it does its work, which may take hours.
+    """Check that a verb can write its output files, before it starts work that may take hours.
 
     Args:
         verb: Instance of a verb's dataclass; its fields of type `OutputFile` and `OutputFolder` are
@@ -97,9 +103,9 @@ def check_writable_outputs(verb: Any) -> None:
 
 
 def replace_model_names_by_paths(verb: Command) -> Command:
-    """Replace the names of shipped models, such as ``ant``, by the paths of their files.
+    """Replace names of shipped models, such as ``ant``, in a verb's options by file paths.
 
-    If a file with the name exists, that file is meant instead. Any other text stays as it is.
+    The path of an existing file, or text that is no such name, stays as it is.
 
     Args:
         verb: Instance of a verb's dataclass; its fields of type `ModelFile` are replaced.
@@ -124,7 +130,7 @@ def _is_model_file_type(type_hint: Any) -> bool:
 
 
 def find_output_markers(type_hint: Any) -> Iterator[Output]:
-    """Yield the `Output` markers in the type of an option.
+    """Yield the `Output` markers in an option's type, which say that it names a file to write.
 
     Args:
         type_hint: Type of the option's dataclass field, such as ``Annotated[Path, Output.FILE] |
@@ -143,7 +149,7 @@ def describe_problem_with_writing_file(path: Path) -> str:
         return "is a folder, must be a file"
     if path.exists() and not stat.S_ISREG(path.stat().st_mode):
         return "" if os.access(path, os.W_OK) else "is not writable"
-    folder = path.resolve().parent  # of the file that a link leads to
+    folder = path.resolve().parent  # if `path` is a link, the folder of the file that it leads to
     return (
         _describe_problem_with_writing_into(folder)
         if folder.exists()

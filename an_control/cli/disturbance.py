@@ -11,7 +11,10 @@ from an_control.disturbance import SETTINGS, DisturbanceSettings, Setting
 
 
 class DisturbanceOptions:
-    """Command line options for disturbances, one for each setting, such as ``--noise 0.1``."""
+    """Command line options that disturb the robot's sensors, commands or body.
+
+    There is one option for each setting of a disturbance, such as ``--missing 0.1``.
+    """
 
     def to_settings(self) -> DisturbanceSettings:
         """Return the disturbance that the options describe.
@@ -24,7 +27,7 @@ class DisturbanceOptions:
     def to_json_values(self) -> dict[str, Any]:
         """Return the values of the options, by name, in a form that JSON can represent.
 
-        Most values are numbers. Shuffles and ranges are texts.
+        Most values are numbers. Values such as "reset" or the range "0..2" are texts.
         """
         return {setting.name: setting.get_plain_value(self.to_settings()) for setting in SETTINGS}
 

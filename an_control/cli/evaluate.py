@@ -41,16 +41,17 @@ USUAL = make_disturbance_options(shuffle="reset")
 
 @dataclass(frozen=True)
 class EvaluateCommand:
-    """Measure a model's returns without ROS, with readings disturbed as in the simulator.
+    """Play episodes without ROS, and measure a model's return while its readings are disturbed.
 
-    The options describe one protocol, which is a set of disturbances. With --table several
-    protocols are compared, each of which is a list of words with commas between them. The first
-    word is the shuffle: none (may be left out), reset, K for every K steps, or reset+K. Any of
-    these words may follow: announced; reset or zeroed (what happens to the neurons' state); the
-    other disturbance options without their dashes, as in delay=1, delay=0..2 (drawn for each
-    episode) or missing=0.1 (noise=N for --noise-channels); until=STEP; monitor=off|reset|match;
-    without=attention|queries|action (parts of the policy to remove); background=NAME (CarRacing).
-    The same seed gives the same starts and permutations under every protocol.
+    The options describe one protocol: a set of disturbances. --table compares several protocols.
+    Each is one argument, of words with commas between them, such as 100,announced,delay=1. The
+    first word says when the readings are shuffled among the channels: none (may be left out), reset
+    (at each reset), K (every K steps) or reset+K. The other words are: announced (the policy is
+    told of each shuffle); reset or zeroed (what happens to the neurons' state, as with --memory);
+    any other disturbance option without its dashes, such as missing=0.1 or delay=0..2 (drawn for
+    each episode), but noise=N for --noise-channels; until=STEP; monitor=off|reset|match;
+    without=attention|queries|action (part of the policy to remove); background=NAME (CarRacing).
+    The same seed gives the same starts and shuffles under every protocol.
     """
 
     model: tyro.conf.Positional[ModelFile]
@@ -65,10 +66,11 @@ class EvaluateCommand:
     """The disturbances. By default the readings are shuffled at each reset, also for a model that
     needs them in order; for such a model a note says so."""
     memory: Literal["kept", "reset", "zeroed"] = "kept"
-    """What happens to the neurons' state: kept (in its slot, or moved along with --announce), reset
-    (at each move during an episode), zeroed (at every step)."""
+    """What happens to the neurons' state: kept (in its input slot when signals are shuffled, or
+    with its channel if --announce tells the policy), reset (at each shuffle during an episode),
+    zeroed (at every step)."""
     until: int | None = None
-    """The step after which signals stop moving."""
+    """The step after which signals are not shuffled any more."""
     normalise: bool = False
     """Divide the attention's sums by the number of channels that are present, relative to the
     task's number, whatever the model file says; added channels then do not make these sums larger.
@@ -78,7 +80,7 @@ class EvaluateCommand:
     success: float | None = None
     """A return above this is a success; by default the task's own."""
     table: tuple[str, ...] = ()
-    """Protocols to compare with the first of them; options that describe one protocol are then
+    """Protocols to compare, the others with the first; options that describe one protocol are then
     refused."""
     identification: bool = False
     """Measure, instead of a protocol, how many steps the neurons need to identify their channels

@@ -18,14 +18,14 @@ class ExportCommand:
 
     With --onnx, SOURCE is a model. The inputs of the ONNX network are the task's channels in their
     order and, if the policy has them, its previous action and its states; the outputs are the
-    action and the new states. An ONNX file cannot do everything: the action may differ in the last
-    bits if the order of the channels changes, no channels can be added or left out, and attention,
-    recovery and monitor are missing.
+    action and the new states. Lost are attention, recovery and monitor; channels can be neither
+    added nor left out. Another order of the channels may change the last bits of the action.
 
     With --csv or --parquet, SOURCE is a recording, and the table has a row for each tick (control
-    step). Its columns are time_ns, episode (empty while the node was inactive, unless it always
-    was), reading.CHANNEL, wanted.ACTUATOR (the policy's command before limits) and command.ACTUATOR
-    (the newest command that was sent). Missing values are empty.
+    step). Its columns are time_ns, episode (a number from 0; empty for ticks in which the policy
+    node was inactive), reading.CHANNEL, wanted.ACTUATOR (the policy's command before limits) and
+    command.ACTUATOR (the newest command that was sent). Missing values are empty. If the node was
+    never active, all ticks count as episodes.
     """
 
     source: tyro.conf.Positional[Path]

@@ -102,7 +102,7 @@ within which several verbs are offered."""
 
 
 def describe_unknown_verb(word: str) -> str:
-    """Return the error text for a word that is not a verb, which offers verbs with a similar name.
+    """Return the error text for an unknown verb, such as "unknown verb 'simm': did you mean sim?".
 
     Args:
         word: The first argument of the command line.
@@ -136,14 +136,14 @@ def parse_arguments(verb: type[Command], prog: str, arguments: Sequence[str]) ->
 
 
 def add_help_texts(verb: type[Command]) -> type[Command]:
-    """Return a subclass of a verb's dataclass whose fields carry the help texts of the options.
+    """Return a subclass of a verb's dataclass from which the library tyro makes the ``--help``.
 
-    The library tyro reads them from the types of the fields. The help shows no default that only
-    stands for an option that is not given, such as None. A flag that is off by default gets no
-    opposite flag ``--no-...``.
+    The docstring below each field becomes the help text of its option. Defaults such as None or "",
+    which only mean that an option is not given, are not shown. A flag that is off by default gets
+    no opposite flag ``--no-...``.
 
     Args:
-        verb: Dataclass of the verb; the docstrings of its fields become the options' help texts.
+        verb: Dataclass of the verb, such as `SimCommand`.
     """
     conf: Any = tyro.conf  # its markers take types, which here are values
     hints = get_type_hints(verb, include_extras=True)
@@ -152,7 +152,7 @@ def add_help_texts(verb: type[Command]) -> type[Command]:
     for field in fields(verb):  # type: ignore[arg-type]
         hint = _exclude_none_from_choices(hints[field.name])
         if any(isinstance(one, ARG) for one in getattr(hint, "__metadata__", ())):
-            annotations[field.name] = conf.DisallowNone[hint]  # it says for itself
+            annotations[field.name] = conf.DisallowNone[hint]  # has its own help text
             continue
         kind = conf.DisallowNone[hint]
         if field.default is False:
@@ -247,7 +247,10 @@ the reference pages."""
 
 
 def add_sentence_on_environment_attributes(text: str | None) -> str:
-    """Return a help text, followed by a sentence on the attributes that an environment may have.
+    """Append a sentence to a help text that says where an environment's attributes are described.
+
+    With attributes such as channels and actuators, a user's gymnasium environment tells the
+    training more about itself.
 
     Args:
         text: The help text; None counts as empty.

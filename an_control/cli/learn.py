@@ -26,10 +26,12 @@ from an_control.system.interrupts import INTERRUPTED
 
 @dataclass(frozen=True)
 class LearnCommand(LearnOptions):
-    """Train a policy for any gymnasium id: teacher, student, monitor, table of scores, model card.
+    """Train a policy for any gymnasium environment in all steps, from the teacher to the scores.
 
-    Each step is also a verb: train-teacher, distill, train-monitor, evaluate --table. The same
-    command continues a run that was stopped or killed.
+    A teacher is trained by its return; a permutation-invariant student learns to imitate it; a
+    monitor learns to detect rewired sensors; a table of scores and a model card are written. Each
+    step is also a verb: train-teacher, distill, train-monitor, evaluate --table. The same command
+    continues a run that was stopped or killed.
     """
 
     task: tyro.conf.Positional[str]
@@ -48,7 +50,7 @@ class LearnCommand(LearnOptions):
         except (InputError, WorkError) as error:
             raise InputError(f"{error}{self._existing_models_text}") from error
         except (KeyboardInterrupt, RunStoppedError):
-            with suppress(OSError):  # where nothing was made yet
+            with suppress(OSError):  # only an empty folder is removed
                 self.out.rmdir()
             print(f"stopped; to continue: {format_command(self, 'learn')}")
             return INTERRUPTED

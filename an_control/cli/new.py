@@ -31,10 +31,11 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 
 @dataclass(frozen=True)
 class NewCommand:
-    """Draft the YAML files of another robot, with comments, for you to complete.
+    """Draft the YAML files for a robot of your own, with comments, for you to complete.
 
-    A gymnasium environment gives both files (`an-control sim --simulation F --wiring F --model M`).
-    A running robot or a recording gives the wiring only.
+    With --env, writes the wiring, which connects topics to channels, and the simulation file; run
+    both by `an-control sim --simulation F --wiring F --model M`. With --live (a running robot) or
+    --bag (a recording), writes the wiring only.
     """
 
     name: tyro.conf.Positional[str]

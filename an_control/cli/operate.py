@@ -39,11 +39,11 @@ WIDE = 160
 
 @dataclass(frozen=True)
 class StatusCommand:
-    """Show a policy node's lifecycle state, e-stop, parts and sources, until Ctrl-C.
+    """Show a policy node's lifecycle state and its diagnostics, until Ctrl-C.
 
-    The table is made of the node's diagnostics, which come once a second, and of its lifecycle
-    state. It is printed only once if the output is not a terminal. Exit status 0: no part reports
-    an error; 1: a part does, or there is no such node.
+    The table has a row for each part of the node, such as policy, watchdog and every topic that it
+    reads. It is updated once a second; without a terminal it is printed once. Exit status 0: no
+    part reports an error; 1: a part does, or there is no such node.
     """
 
     node: tyro.conf.Positional[str] = ""
@@ -126,10 +126,11 @@ class ResetCommand:
 
 @dataclass(frozen=True)
 class ShadowCommand:
-    """Let a policy node propose commands on ~/proposed (on), or command the robot (off).
+    """Switch a policy node's shadow mode, in which it only proposes commands to the robot.
 
-    It takes effect at the next tick. For a bring-up to the start pose deactivate first, switch
-    shadow off, and activate.
+    on: the node publishes what it would command on ~/proposed; off: it commands the robot. Takes
+    effect at the next tick. If the robot shall first be brought to its start pose, deactivate the
+    node, switch shadow off, and activate the node again.
     """
 
     switch: tyro.conf.Positional[Literal["on", "off"]]
@@ -152,7 +153,7 @@ class ShadowCommand:
 
 @dataclass(frozen=True)
 class ActivateCommand:
-    """Let a policy node act; an unconfigured one is configured first."""
+    """Activate a policy node, so that it commands the robot; configure it first if it is not."""
 
     node: tyro.conf.Positional[str] = ""
     """The node's full name; not needed if only one policy node runs."""
@@ -168,7 +169,7 @@ class ActivateCommand:
 
 @dataclass(frozen=True)
 class DeactivateCommand:
-    """Let a policy node stop acting; its last command is the safe command."""
+    """Deactivate a policy node; the last command that it sends to the robot is the safe one."""
 
     node: tyro.conf.Positional[str] = ""
     """The node's full name; not needed if only one policy node runs."""

@@ -20,12 +20,12 @@ from an_control.system.files import WriteError
 
 @dataclass(frozen=True)
 class RecordExcitationCommand(ExcitationOptions):
-    """Record how a robot answers small motions, so that a policy can find its channels' order.
+    """Record how a robot's sensors answer small motions, so that unknown sensors can be told apart.
 
-    The motions are played in the simulator, where the order of the channels is known, or taken from
-    the beginning of recorded episodes. When a robot starts with its channels in an unknown order,
-    the node plays the recorded motions on it first; the policy acts once their effects have shown
-    which channel is which. This needs a monitor (an-control train-monitor).
+    The motions are played in the simulator, where it is known which channel is which, or taken from
+    the beginning of recorded episodes. A policy node that starts on a robot with channels in an
+    unknown order first plays the same motions, compares the answers, and so finds the order. Only
+    then does the policy act. This needs a monitor (an-control train-monitor).
     """
 
     model: tyro.conf.Positional[Path]

@@ -29,14 +29,14 @@ WIDE = 120
 
 @dataclass(frozen=True)
 class ReplayCommand:
-    """Compute the commands of a recording again, and compare each with the recorded one.
+    """Compute the commands in a recording of a policy node again, and compare old and new ones.
 
     The node's own code gets the recorded messages at the recorded times, faster than real time.
-    With the recorded model and wiring every command is equal to the last bit, on the machine that
-    recorded it and with the same libraries. With another model or wiring a table shows where the
-    commands differ. The policy also reads its previous command: in every tick this is the recorded
-    command, even where the replayed one differs. Exit status 0: all are equal, or another model or
-    wiring was given; 1: some differ; 2: bad input.
+    With the recorded model and wiring, on the same machine and with the same libraries, every
+    command is equal to the last bit. With another model or wiring (--model, --wiring), a table
+    shows where the commands differ. A policy that reads its previous command always reads the
+    recorded one. Exit status 0: all commands are equal, or another model or wiring was given; 1:
+    some differ; 2: bad input.
     """
 
     bag: tyro.conf.Positional[Path]

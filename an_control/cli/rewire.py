@@ -12,11 +12,12 @@ from an_control.cli.common import InputError, require_packages
 
 @dataclass(frozen=True)
 class RewireCommand:
-    """Connect the channels of a running policy node to other topics or fields, all at once.
+    """Connect the channels of a running policy node to other topics or message fields.
 
-    SOURCE=TOPIC connects a source to another topic, CHANNEL.field=FIELD a channel to another field,
-    CHANNEL.source=SOURCE a channel to another source. If one change is refused, none is made. The
-    policy keeps the state of each channel.
+    A source is a topic that the wiring file names. SOURCE=TOPIC lets a source read another topic,
+    such as joints=/spare/joint_states. CHANNEL.field=FIELD lets a channel read another field, and
+    CHANNEL.source=SOURCE another source. All changes are made at once; if one is refused, none is
+    made. The policy keeps the state of each channel.
     """
 
     node: tyro.conf.Positional[str]

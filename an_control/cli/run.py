@@ -20,9 +20,8 @@ from an_control.system.interrupts import INTERRUPTED, exit_on_signal
 def make_option_for_node_parameter(name: str) -> Any:
     """Make the dataclass field of a command line option that sets a parameter of the policy node.
 
-    The parameter's description becomes the help text of the option, and its default value that of
-    the option. But if the parameter has a special value for "not given", the default of the option
-    is None.
+    The option has the description and the default of the parameter. But its default is None if the
+    parameter has a special value that means "not given".
 
     Args:
         name: Name of the parameter, such as ``ramp_s``.

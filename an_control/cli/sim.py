@@ -67,8 +67,9 @@ class _SimulationFiles:
 
 @dataclass(frozen=True)
 class SimCommand:
-    """Run a simulated robot and the policy node as two processes over ROS 2, in lockstep.
+    """Run a simulated robot and the policy node as two processes that exchange ROS 2 messages.
 
+    In each step the simulator waits for the node's command (lockstep), unless --realtime is given.
     Give a shipped robot by its name, or your own by its two YAML files.
     """
 
@@ -147,7 +148,7 @@ class SimCommand:
             make_scrambled_message(load_wiring(wiring)).check_settings(disturbance, schedule)
         except ValueError as error:
             raise InputError(str(error)) from error
-        if not (schedule or self.scrambler or self.view):  # where it cannot change any more
+        if not (schedule or self.scrambler or self.view):  # nothing can change the settings later
             _refuse_options_without_effect(disturbance)
         silent = self._check_files_and_list_silent_sources(
             files.simulation, controller.wiring, disturbance
@@ -161,7 +162,7 @@ class SimCommand:
     def _choose_simulation_files(self) -> _SimulationFiles:
         """Return the paths of the simulation file, the wiring and the model to use.
 
-        A path that is not given is that of the task's own file.
+        Paths that the options do not give are those of the task's own files.
         """
         given = {name: getattr(self, name) for name in ("simulation", "wiring", "model")}
         if self.task is None:
@@ -402,7 +403,7 @@ USUAL_STEPS = 1000
 
 @contextmanager
 def show_progress_line(episodes: int) -> Iterator[Callable[[Any], None]]:
-    """Show a progress line until the block of this context ends.
+    """Show the progress of a simulation in one line, as a context manager.
 
     Args:
         episodes: Number of episodes to run.

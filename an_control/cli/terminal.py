@@ -41,7 +41,7 @@ LINE_S, PART_LINE_S = 10.0, 30.0
 
 
 def add_metric_meanings(help_text: str | None, *metric_names: str) -> str:
-    """Return a help text with an explanation of the metrics that the progress line shows.
+    """Append an explanation of a training run's progress line and its metrics to a help text.
 
     Args:
         help_text: The help text, to which the explanation is added; None for no text.
@@ -85,7 +85,7 @@ class RunAtTerminal:
             raise InputError(" ".join(str(error).split())) from error  # torch's has several lines
 
     def report_progress(self, progress: RunProgress) -> bool:
-        """Show a progress report, and return whether the run should go on."""
+        """Show a progress report, and return False if the run must stop, as after Ctrl-C."""
         if progress.event == "begin" and progress.folder is not None:  # not a part of `learn`
             self._install_signal_handlers(progress.unit)
         elif progress.event == "end":
@@ -116,7 +116,7 @@ class RunAtTerminal:
 
 
 class RemainingTimeEstimate:
-    """Estimate of a run's remaining time.
+    """Estimate of how long a training run will still take.
 
     Args:
         progress: First report of the run, from which on the pace is measured.
@@ -282,7 +282,7 @@ class PartBars:
         self._bars.stop()
 
     def show_progress(self, progress: RunProgress) -> None:
-        """Show a report on a part: its start, its progress or its end."""
+        """Show the start, the progress or the end of one part of `learn`."""
         if progress.event == "note":
             self.print_note(progress.note)
         elif progress.unit == "part" and progress.event == "begin":
@@ -325,10 +325,10 @@ class PartBars:
 
 
 def format_metrics(metrics: Mapping[str, Any]) -> str:
-    """Format the metrics of a step as one line of text, leaving out those that users are not shown.
+    """Format the metrics of a training step as text, such as "return 41.5  validation 38".
 
     Args:
-        metrics: Metrics of the step, by name; only the keys of `FIGURES` are shown.
+        metrics: Metrics of the step, by name; only those with a name in `FIGURES` are shown.
     """
     there = {name: metrics[name] for name in FIGURES if name in metrics}
     if not there.get("failed"):

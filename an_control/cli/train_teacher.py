@@ -15,12 +15,13 @@ from an_control.learning.command_line import format_command
 
 @dataclass(frozen=True)
 class TrainTeacherCommand(TeacherOptions):
-    """Train a teacher by its return (PPO, SAC, TD3 or TQC); `distill` then trains a student by it.
+    """Train a teacher by reinforcement learning (PPO, SAC, TD3 or TQC).
 
-    The teacher is an MLP policy, which needs its channels in order. If the task already has a
-    teacher (ant), PPO starts from that one. The same command continues a stopped run, also with
-    other limits: minutes, steps, score. A run also stops if its validation has not improved for
-    long: for half of the run's duration so far, and for a third of its limits.
+    A teacher is an MLP policy, which needs its channels in order; `an-control distill` then trains
+    a permutation-invariant student that imitates it. If the task already has a teacher (ant), PPO
+    starts from that one. The same command continues a stopped run, also with other limits (minutes,
+    steps, score). A run also stops if its validation has not improved for a third of its limit and
+    for half of its duration so far.
     """
 
     task: tyro.conf.Positional[str]

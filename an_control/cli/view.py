@@ -19,11 +19,11 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class ViewCommand:
-    """Show a running robot in the browser, and rewire it there; prints the page's address.
+    """Serve a page on which you watch a running robot and rewire its sensors; prints its address.
 
     The page shows the robot, its policy's attention and the monitor's estimate of which signal
-    arrives where; on it signals can be moved to other channels, cut and copied. The command waits
-    until a robot runs; Ctrl-C stops it.
+    arrives at which input slot. On it you can connect a signal to another slot or to several, or
+    disconnect it. The command waits until a robot runs; Ctrl-C stops it.
     """
 
     namespace: str = ""
@@ -45,7 +45,7 @@ class ViewCommand:
         robot = f"/{self.namespace.strip('/')}" if self.namespace.strip("/") else ""
         from an_control.view.main import serve_live_page
 
-        os.nice(NICE)  # now, so that the middleware's threads have it too
+        os.nice(NICE)  # before the ROS middleware starts threads, which inherit the niceness
         try:
             asyncio.run(serve_live_page(self.port, self.host, robot, self._print_page_address))
         except OSError as error:

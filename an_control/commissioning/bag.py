@@ -54,8 +54,8 @@ class BagSource(HeardSource):
     """The messages of one source (topic in the wiring file) that a bag holds.
 
     Attributes:
-        jumps: The number of messages whose time stamp is earlier than the previous one, or differs
-            from it by much more or less than the time between their recordings.
+        jumps: The number of messages whose time stamp jumps: backwards, or by over a second more or
+            less than the recording time.
         orders: The different orders in which messages list the names of their elements, such as
             joints.
     """
@@ -67,17 +67,17 @@ class BagSource(HeardSource):
     def delay_s(self) -> float | None:
         """Median delay in seconds from a message's stamp to its recording.
 
-        It is None if the messages have no stamps, or if these are by another clock.
+        It is None if the messages have no stamps, or if the stamps come from another clock.
         """
         delay_s = super().delay_s
         return None if delay_s is None or abs(delay_s) > OTHER_CLOCK_S else delay_s
 
     def describe_problem(self, observed_s: float, control_hz: float) -> str:
-        """Return what is wrong with this source, as text; "" if nothing is.
+        """Return what is wrong with this source, such as "no message in 5 s"; "" if nothing is.
 
         Args:
-            observed_s: The length of the recording.
-            control_hz: The control rate of the policy.
+            observed_s: The duration of the recording in seconds.
+            control_hz: The control rate of the policy in Hz.
         """
         found = (
             super()
@@ -88,9 +88,9 @@ class BagSource(HeardSource):
         return "; ".join(filter(None, [found, jumps]))
 
     def list_notes_on_name_order(self) -> list[str]:
-        """Return a list with a note if the order of names in the messages changes, else [].
+        """Return a list with a note if messages list their joints in changing orders, else [].
 
-        Such a change is not a problem, because each element is read by name.
+        Such a change is not a problem, because each element is read by its name.
         """
         if len(self.orders) < 2:
             return []
@@ -150,9 +150,9 @@ class _BagMessages:
 def listen_to_bag_and_list_notes(
     wiring: Wiring, bag: Bag, namespace: str, deserialize: Deserialize
 ) -> tuple[ListenResult, list[str]]:
-    """Collect rates, gaps, stamps and ranges of a wiring's sources from a bag.
+    """Collect message rates, gaps, time stamps and sensor ranges of a robot from a bag.
 
-    They are those that `listen_to_sources` observes on a running robot.
+    The results are as from a running robot; see `listen_to_sources`.
 
     Args:
         wiring: The robot's wiring: the YAML file that connects topics to the policy's channels.
@@ -161,7 +161,7 @@ def listen_to_bag_and_list_notes(
         deserialize: Makes a ROS message from its bytes and its message class.
 
     Returns:
-        What was observed of all sources and channels, and notes for the user, one sentence each.
+        What was observed of all topics and channels, and notes for the user, one sentence each.
 
     Raises:
         WiringError: The wiring does not fit its message types.
@@ -247,7 +247,9 @@ def _append_message_times(source: BagSource, log_ns: int, stamp_ns: int | None) 
 
 
 def survey_bag(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:
-    """Survey the topics of a bag, as `survey_topics` does for a running robot.
+    """List the topics of a bag with their message types, rates and ranges of values.
+
+    `an-control new` drafts a robot's wiring file from them.
 
     Args:
         bag: The bag.
@@ -255,8 +257,9 @@ def survey_bag(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:
         deserialize: Makes a ROS message from its bytes and its message class.
 
     Returns:
-        The topics with sensor readings, and the topics with commands. What policy nodes published
-        about themselves is left out; the wiring that a policy node recorded gives the commands.
+        The topics with sensor readings, and the topics with commands. Topics on which policy nodes
+        report about themselves are left out. If a policy node recorded the bag with its wiring, the
+        command messages of this wiring are included.
 
     Raises:
         BagError: The bag cannot be read.

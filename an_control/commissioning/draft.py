@@ -56,11 +56,11 @@ _ANGLE = re.compile(r"(roll|pitch|yaw)\(.*\)")
 def draft_wiring_of_robot(
     robot: str, survey: Survey, namespace: str, model: Model | None = None
 ) -> Draft:
-    """Draft the wiring file of a robot from a survey of its topics.
+    """Draft the wiring file of a robot, which connects its topics to the channels of a policy.
 
     Args:
         robot: The name of the robot.
-        survey: The topics of the robot.
+        survey: The topics of the robot, with their types, rates and ranges.
         namespace: The robot's namespace, which is left out of topic names.
         model: A model that will control the robot, which gives the channel ids and the control rate
             of the draft. If it is None, both are derived from the robot's topics.
@@ -165,7 +165,7 @@ def _draft_source_with_comment(
     """Return a topic's entry in the wiring's list of sources, with a comment on its rate."""
     age_s = _draft_max_age_s(topic.gap_s)
     if not topic.rate_hz:
-        age_s = 0.0  # as a goal that is sent once: never too old
+        age_s = 0.0  # a message that was sent once, such as a goal, is never too old
     heard = f"{topic.rate_hz:.3g} Hz" if topic.rate_hz else "one message, so never too old"
     by = ", ".join(topic.publishers)
     stamp = "" if topic.stamped else "; no time stamp, so lockstep needs another source with one"
@@ -195,7 +195,7 @@ def _draft_channels_with_comments(source: str, topic: SurveyedTopic) -> Iterator
     }
     for path, (low, high) in topic.ranges.items():
         channel = ChannelConfig(_make_channel_id(source, path, topic), source, path)
-        if own_ages_s:  # of a slow driver that shares the topic
+        if own_ages_s:  # a slower driver publishes some of the joints on this topic
             age_s = own_ages_s.get(path[path.find("[") :])
             channel = replace(channel, max_age_s=age_s)
         if topic.type == LASER_SCAN and path == BEAMS:
@@ -290,7 +290,7 @@ def _draft_commands(
                     [_draft_actuator_with_comment(path, before + path) for path in BASE_VELOCITIES],
                 )
             )
-        elif found:  # the base's topic, where no joint was heard: leave the other to a comment
+        elif found:  # no joint was heard beside the mobile base: a comment will name this topic
             continue
         else:
             near = _select_joint_topics_nearest_by_name(topics, one.name)

@@ -93,11 +93,11 @@ class HeardSource:
         return float(np.median(self.delays_s)) if self.delays_s else None
 
     def describe_problem(self, observed_s: float, control_hz: float) -> str:
-        """Return what is wrong with this source, as text; "" if nothing is.
+        """Return what is wrong with this source, such as "no message in 5 s"; "" if nothing is.
 
         Args:
-            observed_s: How long the robot was observed.
-            control_hz: The control rate of the policy.
+            observed_s: How long the robot was observed, in seconds.
+            control_hz: The control rate of the policy in Hz.
         """
         if self.other_types:
             return f"publisher of {self.other_types}"
@@ -124,7 +124,7 @@ class HeardSource:
             wrong.append(describe_wrong_rate(self.config, [self.rate_hz], control_hz))
         delay_s = self.delay_s or 0.0
         if len(self.publishers) > 1 and len(self.delays_s) >= ENOUGH:
-            delay_s = sorted(self.delays_s, key=abs)[-ENOUGH]  # each may have its own clock
+            delay_s = sorted(self.delays_s, key=abs)[-ENOUGH]  # one clock may be wrong
         wrong.append(describe_wrong_clock(self.config, -delay_s))
         return "; ".join(filter(None, wrong))
 
@@ -138,10 +138,9 @@ class ReadingRange:
         low: The lowest reading.
         high: The highest reading.
         clipped: The number of readings at or beyond the clip bounds of the wiring.
-        turning: The detector that finds out whether the channel is an angle that jumps by a full
-            turn, or that grows over more than one.
-        turns: If the channel is such an angle, advice on what to read in its place, as text; else
-            "".
+        turning: Detector of an angle that jumps by a full turn or grows over more than one. A
+            policy should read the sine and cosine of such an angle instead.
+        turns: Advice to do so, as text, if the channel is such an angle; else "".
     """
 
     count: int = 0
@@ -182,7 +181,9 @@ class ListenResult:
 
 
 class LiveRecorder(DrivenRecorder):
-    """Recorder of a running robot, with one tick for each command; see `DrivenRecorder`.
+    """Recorder of a running robot's sensors and commands, by subscriptions to its topics.
+
+    Each command gives one recorded tick: the command, and the newest readings before it.
 
     Args:
         wiring: The robot's wiring.
@@ -215,10 +216,10 @@ class LiveRecorder(DrivenRecorder):
 def listen_to_sources(
     wiring: Wiring, namespace: str, seconds: float, recorder: LiveRecorder | None = None
 ) -> ListenResult:
-    """Listen to a wiring's sources on a running robot and return what was observed.
+    """Listen to the sensor topics of a running robot, and return rates, ranges and problems.
 
     Args:
-        wiring: The robot's wiring: which topics feed which channels of the policy.
+        wiring: The robot's wiring, which names the topics and says which channel reads which field.
         namespace: The robot's namespace.
         seconds: How long to listen.
         recorder: Recorder that receives the readings and commands at the same time; None for none.
@@ -297,7 +298,7 @@ def _convert_history_to_series(history: list[tuple[float, dict[str, float]]]) ->
 def wait_for_publishers(
     node: Node, executor: SingleThreadedExecutor, topics: Collection[str]
 ) -> None:
-    """Wait until each of the topics has a publisher, but at most `DISCOVERY_S` seconds."""
+    """Wait until each of the topics has a publisher, or until `DISCOVERY_S` seconds have passed."""
     until_s = time.monotonic() + DISCOVERY_S
     while time.monotonic() < until_s and not all(map(node.count_publishers, topics)):
         executor.spin_once(timeout_sec=SLICE_S)
@@ -321,16 +322,16 @@ def update_reading_ranges(
     now_ns: int,
     history: list[tuple[float, dict[str, float]]] | None = None,
 ) -> None:
-    """Read all channels from a channel table, and extend each channel's range by its reading.
+    """Update the lowest and highest reading of each channel by the newest messages.
 
-    Patches of cameras are left out.
+    Channels of camera images are left out.
 
     Args:
-        table: The channel table, which stores the newest messages.
+        table: The channel table, which stores the newest messages and reads channels from them.
         ranges: The range of each channel by its id, which is updated.
         now_ns: The current time in nanoseconds, from which the age of readings is computed.
-        history: A list to which the time in seconds and the unscaled readings by channel id are
-            appended as a pair, if any reading is new. None for no such list.
+        history: List of pairs (time in seconds, unscaled readings by channel id), to which a pair
+            is appended if any reading is new. None for no such list.
     """
     readings = table.read(now_ns)
     if readings.values.ndim > 1:

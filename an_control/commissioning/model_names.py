@@ -42,11 +42,11 @@ SILENT = frozenset({"twist", "pose", "data", "state", "states", "joint"})
 
 
 class HeardField(NamedTuple):
-    """A number in the received messages of the robot, with the channel that was drafted for it.
+    """A numeric message field of the robot, with a first draft of the channel that reads it.
 
     Args:
-        config: The drafted channel.
-        comment: The comment on the channel in the wiring.
+        config: The drafted channel, whose id is made from the names of topic and field.
+        comment: The comment on the channel in the drafted wiring file.
         low: The lowest value that was received.
         high: The highest value that was received.
     """
@@ -77,7 +77,8 @@ class Match(NamedTuple):
 def match_channels_with_fields(heard_fields: Sequence[HeardField], model: Model) -> Match:
     """Find for each channel of a model the message field that probably carries its readings.
 
-    Fields are compared with channels by name and by range. Each field is used at most once.
+    A field fits a channel if their names are similar, and its values lie in the range that the
+    channel had in training. Each field is used at most once.
 
     Args:
         heard_fields: The fields of received messages, with the channels drafted for them.
@@ -116,12 +117,13 @@ def match_channels_with_fields(heard_fields: Sequence[HeardField], model: Model)
 def rename_matching_actuators(
     actuators: Sequence[tuple[ActuatorConfig, str]], field: str, model: Model
 ) -> list[tuple[ActuatorConfig, str]]:
-    """Return drafted actuators with the names of a model's actuators where the match is certain.
+    """Give drafted actuators the names that a model has for them, if the names are similar enough.
 
-    A renamed actuator keeps its message field, which is added to its entry.
+    For example "hip1_joint" may become "hip_1". A renamed actuator still sends its commands to the
+    same message field, which is added to its entry.
 
     Args:
-        actuators: The drafted actuators of one message, each with a comment.
+        actuators: The drafted actuators of one command message, each with a comment.
         field: The message field that the actuators share; "" if each actuator has its own field.
         model: The model.
 

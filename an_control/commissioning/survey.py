@@ -52,9 +52,9 @@ IMAGES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
 
 
 class AngleDetector:
-    """Detector of an angle whose value jumps by a full turn, or grows over more than one turn.
+    """Detector of an angle that jumps by a full turn, or grows over more than one turn.
 
-    Pass the values of a number to `record_value` one after the other.
+    Pass the successive values of a number, such as a joint position, to `record_value`.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class AngleDetector:
         self._jumps = False
 
     def record_value(self, value: float) -> None:
-        """Compare the next value of the number with the values before it.
+        """Take the next value of the number into account.
 
         Args:
             value: The value, in rad if the number is an angle.
@@ -76,10 +76,13 @@ class AngleDetector:
         self._last = value
 
     def make_angle_advice(self, path: str) -> str:
-        """Return advice if the number is an angle that jumps or grows; "" if it is not.
+        """Return advice to read sine and cosine if the number is an angle that jumps or grows.
 
         Args:
-            path: The path of the message field that holds the number, for the text.
+            path: The path of the message field that holds the number, such as "position[hip_1]".
+
+        Returns:
+            The advice as text for the user; "" if the number is not such an angle.
         """
         moved = abs(self._last - (self._first or 0.0))
         grows = moved > math.tau and moved > STRAIGHT * self._travelled
@@ -90,12 +93,12 @@ class AngleDetector:
 
 
 class NameTimes(NamedTuple):
-    """The times at which messages with one name arrived.
+    """Statistics of the arrival times of those messages of a topic that contain one joint's name.
 
     Attributes:
-        messages: The number of messages.
+        messages: The number of these messages.
         last_s: The arrival time of the newest one in seconds.
-        gap_s: The longest time between two of them in seconds.
+        gap_s: The longest time between two successive ones in seconds.
     """
 
     messages: int
@@ -114,16 +117,16 @@ class SurveyedTopic:
         messages: The number of messages that arrived.
         first_s: The arrival time of the first message in seconds.
         last_s: The arrival time of the newest message in seconds.
-        gap_s: The longest time in seconds between two messages, with the same name if they list
-            names; names that come seldom do not count.
+        gap_s: The longest time in seconds between two messages, or between two with the same name
+            if they list names; names in `seldom` do not count.
         stamped: Whether any message had a stamp.
         ranges: The lowest and the highest value of each number, by field path.
         joints: The names that the messages list for their elements, such as those of joints; () if
             they list none.
-        times: The times of the messages with each of these names, or of all of them by the name
-            "" if they list none. Two drivers may share the topic.
-        turning: For each number that may be an angle, by field path, what finds out whether it
-            jumps by 2 pi or grows over more than a turn.
+        times: Statistics of the arrival times by joint name, because two drivers may publish
+            different joints on one topic. If messages list no names, all are under the name "".
+        turning: For each number that may be an angle, by field path, a detector of jumps by a full
+            turn and of growth over more than one.
     """
 
     name: str
@@ -141,14 +144,17 @@ class SurveyedTopic:
 
     @property
     def rate_hz(self) -> float:
-        """Messages per second, of the name that arrives most often; 0 if fewer than two arrived."""
+        """Messages per second; 0 if fewer than two arrived.
+
+        If the messages list joint names, only those with the most frequent name are counted.
+        """
         spread_s = self.last_s - self.first_s
         most = max((one.messages for one in self.times.values()), default=self.messages)
         return (most - 1) / spread_s if spread_s > 0.0 else 0.0
 
     @property
     def seldom(self) -> dict[str, NameTimes]:
-        """The names that arrive less than half as often as the one that arrives most often."""
+        """The joint names in less than half as many messages as the most frequent name."""
         most = max((one.messages for one in self.times.values()), default=0)
         return {name: one for name, one in self.times.items() if 2 * one.messages < most}
 
@@ -175,8 +181,8 @@ class Survey:
     Attributes:
         topics: The topics on which sensor readings are published.
         subscribed: The topics that may take commands.
-        command_messages: The command messages in the wiring of a policy node, if the robot was
-            recorded by one; else ().
+        command_messages: The command messages of the recorded wiring, if the topics are those of a
+            bag that a policy node recorded; else ().
     """
 
     topics: tuple[SurveyedTopic, ...]
@@ -185,7 +191,7 @@ class Survey:
 
 
 def survey_topics(namespace: str, seconds: float) -> Survey:
-    """Listen to all topics in a namespace and return a survey with their types, rates and ranges.
+    """Listen to all topics in a namespace, and return their message types, rates and ranges.
 
     Args:
         namespace: The namespace of the topics; "" for all topics.
@@ -326,10 +332,11 @@ def _read_element_names(message: Any) -> tuple[str, ...]:
 
 
 def iterate_number_ranges(message: Any, prefix: str = "") -> Iterator[tuple[str, float, float]]:
-    """Yield the field path, the lowest value and the highest value of each number in a message.
+    """Yield (field path, lowest value, highest value) for each number in a message.
 
-    Both values are the number itself, except for long arrays (see `_iterate_element_ranges`).
-    Stamps and covariances are left out. A quaternion is given as roll, pitch and yaw.
+    For example ("linear.x", 0.5, 0.5): both values are the number itself. Only a long array without
+    names gives one path, such as "ranges[*]", with the lowest and highest of its elements. Stamps
+    and covariances are left out. A quaternion is given as roll, pitch and yaw.
 
     Args:
         message: The message.

@@ -34,11 +34,10 @@ def make_recorder_from_bag(
     namespace: str,
     deserialize: Callable[[bytes, Any], Any],
 ) -> DrivenRecorder:
-    """Return a recorder that holds a robot's readings and commands from a bag.
+    """Read a robot's sensor readings and commands from a bag into a new recorder.
 
-    The readings are read from the topics of the wiring's sources, the commands from its command
-    topics. Until a command comes there, those that a policy node wrote into the bag as its own
-    record are used, but for those that it only proposed, in shadow mode.
+    Readings and commands come from the topics that the wiring names. Before the first message on
+    the command topics, the commands that a policy node recorded as sent are used.
 
     Args:
         wiring: The robot's wiring.
@@ -50,8 +49,8 @@ def make_recorder_from_bag(
         deserialize: Makes a ROS message from bytes and a message class.
 
     Raises:
-        WiringError: If the wiring does not fit its message types or the model.
-        BagError: If the bag cannot be read.
+        WiringError: The wiring does not fit its message types or the model.
+        BagError: The bag cannot be read.
     """
     driven = DrivenRecorder(wiring, model_path, model)
     table = driven.recorder.table

@@ -19,7 +19,7 @@ from an_control.wiring.config import ChannelConfig
 WINDOW_S = 0.1
 """Time over which a change of position is compared with the mean rate."""
 MIN_WINDOWS = 20
-"""Minimum number of such windows for a comparison."""
+"""Minimum number of windows of `WINDOW_S` for a comparison."""
 MIN_CORRELATION = 0.8
 """Correlation from which on two channels belong together."""
 MAX_CORRELATION = 0.3
@@ -31,7 +31,7 @@ FACTOR = 1.4
 LEVELS = 6
 """Maximum number of different values of a channel that counts as rounded."""
 CHANGES = 60
-"""Minimum number of changes for that."""
+"""Minimum number of changes of a channel that counts as rounded."""
 ANGLES = {"roll": "x", "pitch": "y", "yaw": "z"}
 """Axis of the rate that belongs to each angle."""
 
@@ -53,14 +53,18 @@ class Series(NamedTuple):
 def describe_inconsistent_readings(
     series: Series, configs: Mapping[str, ChannelConfig]
 ) -> list[str]:
-    """Return one sentence for each mistake in the wiring that the readings show without a model.
+    """Find mistakes in a robot's wiring by checking the readings against each other.
 
-    A velocity must be the change of its position, and a moving channel must not be rounded to a few
-    values.
+    A velocity must be the rate of change of its position, and a moving channel must not be rounded
+    to a few values. No model is needed.
 
     Args:
         series: Readings that were recorded while the robot moved.
         configs: The wiring's entry for each channel, by id.
+
+    Returns:
+        One sentence for each mistake, such as "channel hip_1.velocity: has the opposite sign of the
+        change of hip_1.position: one of the two is reversed".
     """
     fields = {
         (configs[id_].source, configs[id_].field): place
@@ -84,7 +88,7 @@ def _find_position_rate_pairs_by_field(
         if match := re.fullmatch(r"(.*)position(\[.+\])", field):
             rate = f"{match[1]}velocity{match[2]}"
         elif match := re.fullmatch(r"(yaw)\((.*)orientation\)", field):
-            # only of yaw: roll and pitch turn by the gyro alone where the robot is upright
+            # Only for yaw: the rates of roll and pitch equal the gyro's only on an upright robot.
             rate = f"angular_velocity.{ANGLES[match[1]]}"
             rate = f"twist.twist.angular.{ANGLES[match[1]]}" if "pose" in match[2] else rate
         if rate is not None and (source, rate) in fields:

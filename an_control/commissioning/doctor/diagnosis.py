@@ -34,13 +34,12 @@ from an_control.monitor.forward_model import ForwardModel
 
 @dataclass(frozen=True)
 class DoctorSettings:
-    """Tuned numbers of the search for mistakes in a wiring.
+    """Thresholds of the search for mistakes in a wiring, such as swapped sensors.
 
-    They were chosen on recordings of an Ant, a mobile base, a cheetah and a hopper
-    (`experiments/doctor`). The cost of readings is their negative log-likelihood in nats. Their
-    excess is their cost minus the usual cost, which the model's validation measured. The effect of
-    a motor is its measured effect as a fraction of the effect that the model predicts
-    (`Likelihood.estimate_motor_effects`).
+    They were tuned on recordings of four robots (`experiments/doctor`). Three words recur: cost is
+    the negative log-likelihood of readings in nats under a forward model; excess is cost minus the
+    cost in the model's validation; the effect of a motor is its measured effect divided by the
+    predicted one (`Likelihood.estimate_motor_effects`).
     """
 
     min_ticks: int = 60
@@ -76,26 +75,26 @@ class DoctorSettings:
     to be accepted however badly all other ticks are explained. A robot that has fallen leaves few
     ticks that the model can explain, but those decide."""
     min_restored_share: float = 0.05
-    """Share of the present excess that such a mistake must explain, unless it gains
-    `certain_restored` nats."""
+    """Share of the present excess that a mistake must explain to be accepted by `min_restored`."""
     certain_restored: float = 100.0
-    """Nats beyond the penalty that it must gain if it explains a smaller share."""
+    """Nats that replace `min_restored` for a mistake that explains a smaller share."""
     max_lost_share: float = 0.05
     """Share of its gain that a mistake may lose in other blocks of ticks, to be accepted because
     its gains do not contradict each other."""
     min_certain_share: float = 0.06
-    """The same for a mistake without a fitted number whose gain is `certain_sigma` above 0."""
+    """Share of the present excess, in place of `min_share`, that a channel's mistake without a
+    fitted number must explain if its mean gain is `certain_sigma` standard errors above 0."""
     certain_sigma: float = 5.0
     """Standard errors above 0 from which on a mean gain is certain."""
     min_moving: float = 0.05
     """Share of the ticks in which a channel must change before a number of it is fitted."""
     min_fitted_gain: float = 0.75
-    """Mean nats a tick that a mistake with a fitted number must explain; also one of a sensor that
-    is found after another mistake.
+    """Mean nats a tick that a mistake must explain if it has a fitted number, or if it concerns a
+    sensor and is found after another mistake.
     """
     min_delay_gain: float = 0.3
-    """The same for a delay, where the model explains the readings as well as in its validation, so
-    that nothing else is left to explain.
+    """Mean nats a tick that a delay must explain if the model explains the readings as well as in
+    its validation.
     """
     min_fitted_share: float = 0.15
     """Minimum share of the excess for a mistake with a fitted number, which always explains a
@@ -110,8 +109,8 @@ class DoctorSettings:
     min_motor_share: float = 0.03
     """Minimum share of the excess for a mistake of a motor, whose effect is measured as well."""
     min_later_gain_share: float = 0.2
-    """The same for a wrong gain of a motor that is found after another mistake: a gain always
-    explains a little of a robot that does what the model does not know."""
+    """Minimum share of the excess for a motor's wrong gain that is found after another mistake. If
+    a robot does what the model never learned, a wrong gain always explains a little."""
     min_effect: float = 0.3
     """Minimum difference between a motor's relative effect and 1 for a mistake of this motor."""
     max_effect_change: float = 0.03
@@ -133,16 +132,18 @@ class DoctorSettings:
     min_sigma: float = 3.5
     """Standard errors by which the mean gain of the blocks must exceed 0."""
     fitted_sigma: float = 5.0
-    """The same for a mistake with a fitted number, which is the best of many."""
+    """Standard errors in place of `min_sigma` for a mistake with a fitted number, because this
+    number is the best of many."""
     near_gain: float = 0.92
     """Share of the best hypothesis's gain from which on another one counts as equally likely,
     unless their difference is significant over the blocks.
     """
     near_named_gain: float = 0.9
-    """Share of the gain of an offset, or of an unusable channel, from which on a scale is preferred
-    to it that is wrong by a unit or a round factor."""
+    """A wrong sign, or a scale that is wrong by a unit or a round factor, is preferred to an offset
+    or an unusable channel if it gains at least this share of the nats."""
     near_offset_gain: float = 0.8
-    """Share of the gain of any other scale from which on an offset is preferred to it."""
+    """An offset is preferred to a scale that is wrong by any other factor if it gains at least this
+    share of the nats."""
     near_reversed: float = 1.0
     """Maximum distance, as a logarithm, between a fitted motor gain and -1 that replaces it."""
     near_unit: float = 0.3
@@ -155,7 +156,8 @@ class DoctorSettings:
     it.
     """
     poor_unit_share: float = 0.75
-    """The same where the fitted scale leaves an excess above `poor_fit`, so that it is biased."""
+    """Share in place of `unit_share` if the fitted scale leaves an excess above `poor_fit`, because
+    the fit is then biased."""
     poor_fit: float = 1.0
     """Excess in nats a tick and channel above which the model explains the robot poorly."""
     dead_share: float = 0.93
@@ -170,7 +172,8 @@ class DoctorSettings:
     """
     plain: float = 4.0
     """Mean nats a tick from which on a mistake that is made on purpose would surely be found. A
-    sensor's mistake that is found after another one needs as much where the robot is not strange.
+    sensor's mistake that is found after another one must explain as much, or pass further tests, if
+    the robot does what the model has learned.
     """
     least_factor: float = 1.25
     """Factor from which on a scale counts as wrong."""
@@ -186,7 +189,7 @@ class DoctorSettings:
 DOCTOR = DoctorSettings()
 FACTORS_BOTH = (*FACTORS, *(1.0 / one for one in FACTORS))
 MIN_BLOCK, FEWEST_BLOCKS = 4, 10
-"""Ticks of a block at least, and blocks of a short recording."""
+"""Minimum number of ticks in a block, and number of blocks in a short recording."""
 FITTED = ("offset", "scale", "delay", "unusable")
 """Kinds of mistakes that always explain a little, because a number is fitted."""
 NUMBERS = ("offset", "scale", "delay")
@@ -201,14 +204,15 @@ STILL_HINT = "it did not change: move the robot so that it does"
 
 @dataclass(frozen=True)
 class Finding:
-    """One mistake in the wiring that the doctor found, with its correction.
+    """One mistake in the wiring that `diagnose` found, with its correction.
 
     Args:
-        kind: Kind of mistake: one of `Hypothesis.kind`, but "stuck" or "noise only" instead of
-            "unusable".
+        kind: Kind of mistake, such as "sign" or "swapped"; see `Hypothesis.kind`, where "unusable"
+            stands for the kinds "stuck" and "noise only".
         members: Ids of the affected channels, or names of the affected actuators.
-        text: What is wrong, for a table.
-        correction: The new value in the wiring file, or advice if no change of the file can help.
+        text: What is wrong, such as "has the wrong sign".
+        correction: The new value in the wiring file, such as "scale: -1", or advice if no change of
+            the file can help.
         log_odds: Nats by which the recording is more likely with the correction than without it.
         factor: Factor by which the scale in the file changes, None if it does not.
         offset: New offset in the file, None if it does not change.
@@ -235,7 +239,7 @@ class Finding:
 
 
 class Unseen(NamedTuple):
-    """A possible mistake in the wiring that the recording would not show if the wiring had it."""
+    """A mistake that could not be found in a recording, because the robot moved too little."""
 
     kind: str
     """Kind of mistake; see `Hypothesis.kind`."""
@@ -247,17 +251,18 @@ class Unseen(NamedTuple):
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Result of the doctor, the search for mistakes in a wiring, for one recording.
+    """Result of the search for mistakes in a wiring (`diagnose`) in one recording.
 
     Args:
         findings: The mistakes that were found, the most certain first.
-        corrected: The candidate wiring that explains the recording best, with all corrections.
-        unseen: Possible mistakes that this recording would not show if the wiring had them.
+        corrected: The wiring with all corrections, which explains the recording best.
+        unseen: Mistakes that could not be found, because the robot moved too little.
         notes: Other remarks, one sentence each.
         lag: Ticks by which all readings are late.
-        excess_before: Mean cost of a tick under the wiring file, in nats above the usual cost in
-            the model's validation.
-        excess_after: Mean cost of a tick under `corrected`, in nats above the same usual cost.
+        excess_before: Mean nats a tick by which the readings under the wiring file are less likely
+            than those in the model's validation.
+        excess_after: Mean nats a tick by which the readings under `corrected` are less likely than
+            those in the model's validation.
         ticks: Number of ticks that were compared.
         alternatives: Other mistakes that explain the recording as well as one of the findings, as
             texts.
@@ -281,12 +286,15 @@ def diagnose(
     *,
     list_undetectable: bool = True,
 ) -> Diagnosis:
-    """Find the mistakes in the wiring that was used while a robot was recorded.
+    """Find mistakes in a robot's wiring, such as swapped or reversed sensors, by a recording.
+
+    A supposed mistake counts as found if its correction makes the recorded readings clearly
+    likelier under the forward model, which predicts each channel's next reading.
 
     Args:
         recording: 5 to 20 s of the moving robot, with the channels of the model in its order.
         forward: Forward model of these channels and actuators.
-        settings: Tuned numbers of the search.
+        settings: Thresholds of the search.
         list_undetectable: Whether to find out which mistakes could not be found in this recording,
             which takes a fifth of the time.
 
@@ -334,7 +342,7 @@ class _Search:
         nothing more."""
 
     def find_mistakes(self, *, list_undetectable: bool) -> Diagnosis:
-        """Find the mistakes that explain the recording, and what it cannot show."""
+        """Find the mistakes that explain the recording, and those that it could not show."""
         settings, candidate = self._settings, self._configured
         still = (self._moving == 0.0) & ~self._binary & ~self._fixed
         if np.count_nonzero(still) > 0.5 * len(still):
@@ -450,7 +458,7 @@ class _Search:
                 stuck = replace(stuck, unusable=usable)  # its sign is found later
         return stuck
 
-    # Faults
+    # Hypotheses of a single mistake
 
     def _list_channel_hypotheses(self, candidate: CandidateWiring) -> list[Hypothesis]:
         """Return hypotheses of one mistake in a single channel, or of two exchanged channels."""
@@ -466,7 +474,7 @@ class _Search:
                     Hypothesis("inverted", (k,), turned.with_offset(k, 1.0 - candidate.offset[k]))
                 )
             if self._moving[candidate.slots[k]] < self._settings.min_moving and not self._binary[k]:
-                continue  # too little is known of it for a number
+                continue  # it changes too seldom for a number to be fitted
             for factor in FACTORS_BOTH if self._can_detect_wrong_scale(candidate, k) else ():
                 found.append(Hypothesis("scale", (k,), candidate.with_scale_factor([k], factor)))
             for offset in self._list_offsets_to_try(candidate, k):
@@ -573,7 +581,7 @@ class _Search:
             found.append(Hypothesis("motors permuted", channels, crossed, name))
         return found
 
-    # Comparing
+    # Comparison of the hypotheses
 
     def _find_best_hypothesis_and_rivals(
         self, candidate: CandidateWiring, ticks: np.ndarray
@@ -1298,12 +1306,12 @@ class _Search:
             f"{hypothesis.kind}: {hypothesis.name or ', '.join(of[m] for m in hypothesis.members)}"
         )
 
-    # What is reported
+    # Report of the result
 
     def _drop_unneeded_changes(
         self, changes: list[_Change], candidate: CandidateWiring, ticks: np.ndarray
     ) -> CandidateWiring:
-        """Return the candidate without those channel changes that the other changes make needless.
+        """Return the candidate without changes of channels that the other changes make needless.
 
         Changes of motors are all kept.
         """
@@ -1311,7 +1319,7 @@ class _Search:
         costs = self._compute_tick_costs(candidate, ticks)
         for one in changes:
             if one.what in ("gain", "motors"):
-                continue  # judged by their effects
+                continue  # motors are judged by their effects
             members = [one.members, *([(m,) for m in one.members] if one.parts else ())]
             for some in members:
                 without = self._revert_change(candidate, one, some)
@@ -1472,11 +1480,11 @@ class _Search:
     def _find_undetectable_mistakes(
         self, candidate: CandidateWiring, ticks: np.ndarray
     ) -> tuple[Unseen, ...]:
-        """Find the possible mistakes that this recording would not show if the wiring had them.
+        """Find the mistakes that could not be found, because the robot moved too little.
 
-        Each possible mistake is added to the corrected wiring. It is undetectable if the search
-        would not accept its correction. Channels that were never read, or that never changed, are
-        listed too.
+        Each possible mistake is added to the corrected wiring on purpose. It is undetectable if the
+        search would not accept its correction. Channels that were never read, or that never
+        changed, are listed too.
         """
         never = tuple(id_ for k, id_ in enumerate(self._recording.ids) if not self._heard[k])
         found = [Unseen("sign", (id_,), "it was never read") for id_ in never]
@@ -1505,10 +1513,9 @@ class _Search:
     def _list_deliberate_mistakes_with_hints(
         self, candidate: CandidateWiring
     ) -> list[tuple[Hypothesis, str]]:
-        """Return single mistakes to be added to a candidate, each with a hint for the user.
+        """Return mistakes to add to a wiring on purpose, to see whether they would be found.
 
-        The mistakes are added on purpose, to see whether the recording would show them. The hint
-        says how the robot must move so that it does.
+        Each comes with a hint that tells the user how to move the robot so that it would be found.
         """
         tests = []
         usable = np.flatnonzero(self._heard & ~candidate.unusable).tolist()
@@ -1573,7 +1580,7 @@ class _TickCosts(NamedTuple):
 
 
 class CostEvidence(NamedTuple):
-    """Evidence for a hypothesis: by how much its correction makes the readings likelier."""
+    """How much likelier the recorded readings become if a supposed mistake is corrected."""
 
     gain: np.ndarray
     """(K,) nats by which each tick costs less with the correction."""
@@ -1621,12 +1628,12 @@ def _compute_median_effect(effects: np.ndarray) -> float:
 def copy_with_values_of(
     candidate: CandidateWiring, other: CandidateWiring, kind: str, members: Sequence[int]
 ) -> CandidateWiring:
-    """Return a copy of `candidate` in which some channels or motors have the values of `other`.
+    """Return a copy of a wiring in which some channels or motors have the values of another wiring.
 
     Args:
-        candidate: The candidate to copy.
-        other: The candidate from which the values are copied.
-        kind: Which values are copied, as a key of `FIELDS`.
+        candidate: The wiring to copy.
+        other: The wiring from which the values are taken.
+        kind: Which values are taken, as a key of `FIELDS`, such as "line" for scale and offset.
         members: Indices of the channels or motors whose values are replaced.
     """
     changed = {}

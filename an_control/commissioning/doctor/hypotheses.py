@@ -31,7 +31,7 @@ class Recording:
             a reset of the robot.
         actuators: Names of the A actuators, in the model's order.
         groups: Groups of channels that one mistake is likely to affect together, such as the
-            channels of one source: their indices, by group name.
+            channels of one topic: their indices, by group name.
     """
 
     ids: tuple[str, ...]
@@ -56,7 +56,7 @@ class Recording:
         offset: np.ndarray | None = None,
         starts: np.ndarray | None = None,
     ) -> Recording:
-        """Return a recording made from scaled readings instead of raw numbers.
+        """Make a recording from scaled readings; the raw numbers are computed from them.
 
         Args:
             readings: (T, N) readings, after scale and offset; NaN where missing.
@@ -80,14 +80,14 @@ class Recording:
 
 @dataclass(frozen=True)
 class CandidateWiring:
-    """A possible explanation of how the robot is really wired, as arrays.
+    """A supposition of how the robot is really wired, as arrays.
 
     The wiring file itself is one candidate (`from_recording`). The `with_...` methods return
     changed copies. N is the number of channels, A that of actuators.
 
     Args:
-        slots: (N,) for each channel, the index of the channel in whose recorded numbers its signal
-            really is; its own index if the wiring file is right.
+        slots: (N,) for each channel, the index of the recorded channel that holds its signal. Two
+            swapped channels 0 and 1 have (1, 0); if the wiring file is right, it is (0, 1, ...).
         scale: (N,) factors by which raw numbers are multiplied to get readings.
         offset: (N,) offsets that are then added to get readings.
         delay: (N,) ticks by which each channel is later than the others.
@@ -107,7 +107,7 @@ class CandidateWiring:
 
     @classmethod
     def from_recording(cls, recording: Recording) -> CandidateWiring:
-        """Return the candidate by which the wiring file of the recording is right."""
+        """Return the wiring that the recording's wiring file describes, without any correction."""
         count, actions = len(recording.ids), recording.actions.shape[1]
         return cls(
             np.arange(count),
@@ -120,7 +120,7 @@ class CandidateWiring:
         )
 
     def with_scale_factor(self, channels: Sequence[int], factor: float) -> CandidateWiring:
-        """Return a copy with the scales of these channels multiplied by `factor`."""
+        """Return a copy in which the scales of these channels are multiplied by `factor`."""
         scale = self.scale.copy()
         scale[list(channels)] *= factor
         return replace(self, scale=scale)
@@ -151,11 +151,13 @@ class CandidateWiring:
     def with_permuted_channels(
         self, channels: Sequence[int], others: Sequence[int]
     ) -> CandidateWiring:
-        """Return a copy in which channels carry the signals that other channels carried before.
+        """Return a copy in which some channels have exchanged their signals.
+
+        For example [0, 1] and [1, 0] swap the signals of the channels 0 and 1.
 
         Args:
             channels: Indices of the channels.
-            others: For each of them, the index of the channel whose signal it carries in the copy.
+            others: For each of these channels, the index of the channel whose signal it gets.
         """
         slots = self.slots.copy()
         slots[list(channels)] = self.slots[list(others)]
@@ -168,12 +170,13 @@ class CandidateWiring:
         return replace(self, gain=gain)
 
     def with_permuted_motors(self, motors: Sequence[int], others: Sequence[int]) -> CandidateWiring:
-        """Return a copy in which each motor follows the element of the action of another motor.
+        """Return a copy in which some motors have exchanged their commands.
+
+        For example [0, 1] and [1, 0] swap the commands of the motors 0 and 1.
 
         Args:
             motors: Indices of the motors.
-            others: For each of them, the index of the motor whose element of the action, in this
-                wiring, it follows in the copy.
+            others: For each of these motors, the index of the motor whose commands it gets.
         """
         moved = self.motors.copy()
         moved[list(motors)] = self.motors[list(others)]
@@ -227,7 +230,7 @@ class Hypothesis(NamedTuple):
 
     @property
     def is_motor(self) -> bool:
-        """Return whether the supposed mistake is one of motors, not of channels."""
+        """Return whether the supposed mistake concerns motors, not sensor channels."""
         return self.kind.startswith("motor")
 
     def has_common_members(self, other: Hypothesis) -> bool:
@@ -236,37 +239,38 @@ class Hypothesis(NamedTuple):
 
     @property
     def is_group(self) -> bool:
-        """Return whether one mistake affects several channels or actuators together.
+        """Return whether one mistake affects several channels or actuators, such as a wrong unit.
 
-        An exchange of just two is not a group.
+        A swap of just two is not a group.
         """
         return len(self.members) > 1 and self.kind not in ("swapped", "motors swapped")
 
     @property
     def penalty(self) -> float:
-        """Return the nats that are subtracted from those that the hypothesis explains.
+        """Return the nats to subtract from the log-likelihood that the correction gains.
 
-        They are larger for mistakes that are less probable beforehand, or that have a fitted
-        number, which always explains a little.
+        There are more for a fitted number, such as a scale, which always explains a little, and for
+        each affected channel.
         """
         return PENALTIES.get(self.kind, 8.0) + 0.5 * len(self.members)
 
 
 PENALTIES = {"scale": 12.0, "offset": 14.0, "motor gain": 14.0, "unusable": 14.0, "delay": 12.0}
-"""Penalties in nats of kinds with a fitted number; the others have 8."""
+"""Penalty in nats (see `Hypothesis.penalty`) by kind of mistake; other kinds have 8."""
 
 
 def find_id_groups(
     ids: Sequence[str], more_groups: Mapping[str, tuple[int, ...]] | None
 ) -> dict[str, tuple]:
-    """Return groups of two or more ids whose channels or actuators may share one mistake.
+    """Find groups of channels or actuators that may share one mistake, by their ids.
 
-    Ids form a group if they share the part before the first dot, the part after the last dot, or
-    their only number, or if they differ in numbers alone.
+    Ids form a group if they share the part before the first dot ("imu.*"), the part after the last
+    dot ("*.position") or their only number ("hip_1", "ankle_1"), or if only their numbers differ
+    ("hip_1", "hip_2").
 
     Args:
         ids: Ids of channels, or names of actuators.
-        more_groups: Further groups to include, such as the channels of one source: indices into
+        more_groups: Further groups to include, such as the channels of one topic: indices into
             `ids`, by group name. None for none.
 
     Returns:
@@ -290,19 +294,19 @@ def find_id_groups(
 def iterate_part_exchanges(
     ids: Sequence[str], groups: Mapping[str, tuple[int, ...]]
 ) -> Iterator[tuple[str, tuple[int, ...], tuple[int, ...]]]:
-    """Yield permutations of whole parts of a robot, such as an exchange of two legs.
+    """Yield exchanges of whole parts of a robot that a wrong wiring may contain, such as two legs.
 
-    Parts are numbered (legs 1 to 4) or named (left and right). Each permutation exchanges either
-    all channels of these parts, or only channels of one kind, of a few kinds (such as positions) or
-    of one group.
+    Parts are found in the ids by their numbers (legs 1 to 4) or words (left and right). An exchange
+    concerns all channels of the parts, or only some kinds of channels, such as positions, or only
+    one group.
 
     Args:
         ids: Ids of channels, or names of actuators.
         groups: The indices into `ids` of each group, by group name; see `find_id_groups`.
 
     Yields:
-        A description; the indices of the permuted channels or actuators; and for each of these, the
-        index of the one whose place it takes.
+        A description, such as "1 and 2 exchanged (position)"; the indices of the exchanged channels
+        or actuators; and for each of these, the index of the one whose place it takes.
     """
     families: dict[tuple[str, ...], dict[str, dict[str, int]]] = {}
     patterns: dict[str, dict[str, int]] = {}

@@ -37,14 +37,14 @@ class RatePair(NamedTuple):
 
 
 def find_position_rate_pairs(recording: Recording, usable: np.ndarray) -> list[RatePair]:
-    """Find pairs of recorded channels of which one reads the rate of change of the other.
+    """Find pairs of recorded channels in which one is the rate of change of the other.
 
-    A channel is taken for the rate of a position if its values correlate with the position's
-    changes. Positions without such a channel are left out.
+    An example is a joint's position and velocity. Two channels are a pair if the values of one
+    correlate with the changes of the other.
 
     Args:
         recording: The recording, of which only the raw numbers are used.
-        usable: (N,) False for channels that are left out.
+        usable: (N,) for each of the N channels, False to leave it out.
     """
     raw, follows = recording.raw, ~recording.starts[1:]
     change = (raw[1:] - raw[:-1])[follows]
@@ -74,21 +74,20 @@ def estimate_scale_factor_from_rates(
     candidate: CandidateWiring,
     members: Sequence[int],
 ) -> float | None:
-    """Estimate by which factor the scales of some channels are wrong, from positions and rates.
+    """Estimate the factor that corrects the scales of some channels, such as degrees for radians.
 
-    A position must change by its rate times the time. If just one channel of such a pair is in
-    `members`, the ratio of the position's changes to the rate, compared with the ratio that the
-    forward model has learned, shows the factor.
+    If a position or its rate has a wrong scale, the position changes by too much or too little for
+    this rate. The forward model knows the right ratio.
 
     Args:
         forward: The forward model; if it cannot impute channels, nothing is estimated.
         recording: The recording.
         candidate: The wiring before the correction.
-        members: Indices of the channels that are wrong by the same factor.
+        members: Indices of the channels whose scales are wrong by the same factor.
 
     Returns:
-        The positive factor by which the scales must be multiplied, as the median over all such
-        pairs; None if there is no such pair.
+        The positive factor by which the scales must be multiplied, as the median over all pairs of
+        a position and its rate with just one in `members`; None if there is no such pair.
     """
     if not forward.imputes:
         return None

@@ -27,9 +27,10 @@ OWN_CHANNELS = 2
 LEAST_OWN = 0.003
 """Minimum expected effect of a motor on its first channel, in scales of the prediction error."""
 HELD = 0.033
-"""Distance from its most frequent position, as a share of its range, at which a joint is held."""
+"""Distance from a joint's most frequent position, as a share of its range, up to which the joint
+counts as held by an end stop."""
 LEAST_FREE = 40
-"""Minimum number of ticks in which a joint is not held, for its motor's effect in them."""
+"""Minimum number of ticks with a free joint from which its motor's effect is estimated."""
 PRIOR = 0.02
 """Weight of the assumption that a motor acts as expected, in root mean squares."""
 ROWS = 1024
@@ -43,9 +44,10 @@ scale.
 
 
 class Likelihood:
-    """A calculator of the costs of one recording under candidate wirings.
+    """Calculator of how well candidate wirings explain one recording.
 
-    The cost of a reading is its negative log-likelihood in nats under the forward model.
+    The cost of a reading is its negative log-likelihood in nats under the forward model, which
+    predicts the next reading of each channel. A lower cost means a better explanation.
 
     Args:
         forward: Forward model of the recording's N channels and A actuators.
@@ -86,7 +88,7 @@ class Likelihood:
     def compute_candidate_readings(
         self, candidates: Sequence[CandidateWiring], ticks: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return the readings that the channels would have under each of H candidate wirings.
+        """Convert the recorded raw numbers to readings, by each of H candidate wirings.
 
         Args:
             candidates: The H candidates.
@@ -120,9 +122,9 @@ class Likelihood:
     def compute_candidate_actions(
         self, candidates: Sequence[CandidateWiring], ticks: np.ndarray
     ) -> np.ndarray:
-        """Return the actions that the motors would carry out under each of H candidate wirings.
+        """Compute the actions that the motors carried out if each of H candidate wirings is right.
 
-        They differ from the recorded actions where a candidate permutes motors or changes a gain.
+        They differ from the recorded ones if a candidate exchanges motors or changes their gain.
 
         Args:
             candidates: The H candidates.
@@ -142,14 +144,14 @@ class Likelihood:
     def compute_total_costs(
         self, candidates: Sequence[CandidateWiring], ticks: np.ndarray
     ) -> np.ndarray:
-        """Return the cost of all readings in some ticks under each of H candidate wirings.
+        """Return the summed cost of all readings under each of H candidate wirings.
 
         Args:
             candidates: The H candidates.
-            ticks: (K,) indices of the ticks from which the next one is predicted.
+            ticks: (K,) indices of the ticks to use; from each of them the next one is predicted.
 
         Returns:
-            (H,) costs in nats.
+            (H,) costs in nats: the candidate with the lowest cost explains the readings best.
         """
         found, step = [], max(1, ROWS // max(1, len(ticks)))
         for first in range(0, len(candidates), step):
@@ -226,16 +228,16 @@ class Likelihood:
     def compute_mean_excess_per_channel(
         self, candidate: CandidateWiring, ticks: np.ndarray
     ) -> np.ndarray:
-        """Return the mean excess of each channel's cost over its cost in the model's validation.
+        """Return by how much each channel costs more than in the model's validation, on average.
 
-        The mean is taken over the ticks.
+        A channel with a large excess is probably wired wrong.
 
         Args:
             candidate: The wiring under which the readings are explained.
             ticks: (K,) indices of the ticks from which the next one is predicted.
 
         Returns:
-            (N,) nats a tick; 0 for unusable channels.
+            (N,) mean excess of each of the N channels in nats a tick; 0 for unusable channels.
         """
         costs = self.compute_costs([candidate], ticks)[0]
         found: np.ndarray = self.subtract_validation_costs(costs, candidate).mean(0)
@@ -244,10 +246,10 @@ class Likelihood:
     def subtract_validation_costs(
         self, costs: np.ndarray, candidate: CandidateWiring
     ) -> np.ndarray:
-        """Return by how much the costs of readings exceed those in the model's validation.
+        """Subtract each channel's mean cost in the model's validation from the costs of readings.
 
         Args:
-            costs: (K, N) costs in nats.
+            costs: (K, N) costs of N channels in K ticks, in nats.
             candidate: The candidate wiring under which the costs were computed.
 
         Returns:
@@ -292,12 +294,10 @@ class Likelihood:
 
     @one_blas_thread
     def estimate_motor_effects(self, candidate: CandidateWiring, ticks: np.ndarray) -> np.ndarray:
-        """Return each motor's effect on the readings, relative to what the model expects.
+        """Estimate how strongly each motor acts, relative to what the forward model expects.
 
-        A regression explains the measured changes of the readings by the changes that the model
-        expects of each motor, both without their means over `BLOCK` ticks. A motor's effect is its
-        coefficient. Thus the estimate also holds for a robot that lies on the ground, where the
-        model is wrong about everything that the motors do not change.
+        A regression fits the measured changes of the readings by those that the model expects of
+        each motor; a motor's effect is its coefficient. This works even if the robot has fallen.
 
         Args:
             candidate: The wiring under which the readings are explained.
@@ -345,7 +345,7 @@ class Likelihood:
     def estimate_motor_effect_with_free_joint(
         self, candidate: CandidateWiring, motor: int
     ) -> float | None:
-        """Return a motor's relative effect in the ticks in which its joint is free to move.
+        """Estimate how strongly one motor acts while its joint is not held by an end stop.
 
         Ticks near the joint's most frequent position are left out, because an end stop may hold the
         joint there. The two channels that the motor moves most are taken for the joint's position
@@ -378,7 +378,7 @@ class Likelihood:
         position, rate = own[int(np.argmin(steps))], own[int(np.argmax(steps))]
         values = now[:, position]
         if np.ptp(values) == 0.0:
-            return 0.0  # a motor that is reversed moves its joint to an end stop first
+            return 0.0  # not reversed: a reversed motor would have moved its joint to an end stop
         width = HELD * float(np.ptp(values))
         ordered = np.sort(values)
         near = np.searchsorted(ordered, ordered + 2 * width) - np.arange(len(ordered))

@@ -17,9 +17,10 @@ LOST_TICKS = 2.5
 
 
 class ReadingsRecorder:
-    """Recorder of the readings and actions of each tick, before scale, offset and clipping.
+    """Recorder of a robot's raw sensor numbers and actions, one row for each control tick.
 
-    The caller stores the robot's messages in the channel table `table`, and then adds each tick.
+    The caller stores the robot's messages in `table`, and then calls `add_tick` in each tick. The
+    numbers are recorded before scale, offset and clipping.
 
     Args:
         wiring: The robot's wiring.
@@ -42,16 +43,16 @@ class ReadingsRecorder:
         return len(self._raws)
 
     def mark_gap(self) -> None:
-        """Mark the next tick as one that does not directly follow the tick before it."""
+        """Mark a gap in time before the next tick, such as after lost messages."""
         self._start = True
 
     def add_tick(self, action: np.ndarray, now_ns: int, stamp_ns: int | None = None) -> None:
         """Record one tick: the newest readings, and the action that is sent after them.
 
         Args:
-            action: (A,) the action, by the model's order of actuators.
+            action: (A,) the action, with the A actuators in the model's order.
             now_ns: Present time in ns, from which the age of readings is computed.
-            stamp_ns: Stamp of the readings in lockstep with a simulator, else None.
+            stamp_ns: Time stamp of the readings in lockstep with a simulator; else None.
         """
         readings, configs = self.table.read(now_ns, stamp_ns), self.table.configs
         raw = np.full(len(self._ids), np.nan)
@@ -91,10 +92,10 @@ class ReadingsRecorder:
 
 
 class DrivenRecorder:
-    """Recorder of a robot that somebody drives, with one tick for each command.
+    """Recorder of a robot's readings and the commands that any node sends to it.
 
-    Any node may send the commands. A tick consists of the newest readings before the command, and
-    of the model's action that would give this command.
+    Each command gives one recorded tick: the newest readings before the command, and the command,
+    converted to an action of the model.
 
     Args:
         wiring: The robot's wiring.
@@ -102,7 +103,7 @@ class DrivenRecorder:
         model: The model whose channels and actuators are recorded.
 
     Raises:
-        WiringError: If the wiring's actuators do not fit the model's.
+        WiringError: The wiring's actuators do not fit the model's.
     """
 
     def __init__(self, wiring: Wiring, model_path: str, model: Model) -> None:
@@ -116,9 +117,10 @@ class DrivenRecorder:
         self._last_ns = 0
 
     def add_command_message(self, topic_index: int, message: Any, now_ns: int) -> None:
-        """Store the values of a command message; record a tick if its topic is the wiring's first.
+        """Take a command message that was sent to the robot, and record a tick if it is complete.
 
-        No tick is recorded before a message has arrived on every command topic.
+        With several command topics a tick is recorded at each message on the first one, once every
+        topic has had a message.
 
         Args:
             topic_index: Index of the message's command topic in the wiring.

@@ -39,7 +39,7 @@ class Repair:
         """Corrections that the text cannot express, one sentence each."""
 
     def write_corrections(self, candidate: CandidateWiring) -> None:
-        """Write each value in which a candidate differs from the wiring file into `text`.
+        """Write the values of a corrected wiring into `text`, where they differ from the file's.
 
         The file itself is not written. Corrections that the text cannot express are appended to
         `left`.
@@ -127,9 +127,9 @@ class Repair:
             self._connect_action_to_actuator(mine, int(np.flatnonzero(candidate.motors == mine)[0]))
 
     def _connect_action_to_actuator(self, action: int, motor: int) -> None:
-        """Write into the text that an element of the action is sent to another actuator's field.
+        """Write into the text that an action element goes to the message field of another actuator.
 
-        Both are given by their index in the model's order.
+        Action element and actuator are given by their index in the model's order.
         """
         command = self._wiring.command
         name = command.names[self._places.index(action)]

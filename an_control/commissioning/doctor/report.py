@@ -19,11 +19,11 @@ WORDS = {
     "motor dead": "no effect",
     "motor gain": "less than half of its effect",
 }
-"""How the kinds of mistakes that would not show are named."""
+"""What the user is told about each kind of mistake that could not be found."""
 
 
 def make_finding_rows(diagnosis: Diagnosis) -> list[dict[str, Any]]:
-    """Return one table row for each finding, with values by column name."""
+    """Return one table row for each mistake that was found in a wiring, with values by column."""
     return [
         {
             "what": _format_names(one.members),
@@ -36,9 +36,8 @@ def make_finding_rows(diagnosis: Diagnosis) -> list[dict[str, Any]]:
 
 
 def list_problems(diagnosis: Diagnosis) -> list[str]:
-    """Return the problems of a diagnosis as sentences.
+    """Return one sentence for each mistake that was found in a wiring.
 
-    There is one sentence for each finding, which is a mistake that the doctor found in the wiring.
     If other mistakes would explain the recording equally well, one more sentence lists them all.
     """
     found = [f"doctor: {_format_names(one.members)} {one.text}" for one in diagnosis.findings]
@@ -52,14 +51,14 @@ def list_problems(diagnosis: Diagnosis) -> list[str]:
 
 
 def list_notes(diagnosis: Diagnosis, repair: Repair | None) -> list[str]:
-    """Return remarks for the user that are not findings, one sentence each.
+    """Return what the user should know besides the mistakes that were found, one sentence each.
 
-    They are the notes of the diagnosis, the mistakes that the recording would not show, and the
-    corrections that are not in the corrected wiring file.
+    These are the notes of the diagnosis, the mistakes that could not be found, and the corrections
+    that could not be written into the wiring file.
 
     Args:
         diagnosis: The diagnosis.
-        repair: The corrected file; None if there is none.
+        repair: The corrected wiring file; None if there is none.
     """
     said = [f"doctor: {note}" for note in diagnosis.notes]
     said += [
@@ -72,7 +71,7 @@ def list_notes(diagnosis: Diagnosis, repair: Repair | None) -> list[str]:
 
 
 def _describe_unseen_mistakes(unseen: Sequence[Unseen]) -> list[str]:
-    """Return sentences on the possible mistakes that the recording would not show.
+    """Return sentences on the mistakes that could not be found in the recording.
 
     Each sentence names channels or motors, their possible mistakes, and the movement that would
     show these. Channels with equal mistakes and movement share a sentence; one sentence is for all

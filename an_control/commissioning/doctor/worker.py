@@ -46,7 +46,8 @@ from an_control.system.files import read_regular_file
 from an_control.wiring import Wiring, load_wiring
 
 LENGTH_BYTES = 8
-"""As in `an_control.ros.doctor.process`, which must not import this module."""
+"""Number of bytes that hold a request's length. `an_control.ros.doctor.process` defines it again,
+because it must not import this module."""
 CHANGES = {
     "swapped": "slots",
     "permuted": "slots",
@@ -59,13 +60,13 @@ CHANGES = {
     "motor reversed": "gain",
     "motor gain": "gain",
 }
-"""What the correction of a finding changes (a key of `diagnosis.FIELDS`), by the finding's kind."""
+"""A mapping from the kind of a finding to what its correction changes, a key of `FIELDS`."""
 CORRECTABLE = ("sign", "scale", "offset")
 """Kinds of findings that a node can correct while it runs: other scales and offsets of sensors."""
 
 
 class Examiner:
-    """Examines the recordings that a node sends as requests, for mistakes in the wiring.
+    """Finder of wiring mistakes in recordings that a running policy node sends as requests.
 
     The forward model of the last request stays loaded for the next one.
     """
@@ -76,13 +77,14 @@ class Examiner:
         self._forward: ForwardModel | None = None
 
     def examine(self, request: bytes) -> list[dict[str, Any]]:
-        """Return the mistakes in the wiring that a request's recording shows, for JSON.
+        """Find the wiring mistakes in the recording of one request.
 
         Args:
-            request: The bytes of the request, without its length.
+            request: The bytes of a numpy file (npz) with the recording, and with the paths of the
+                model and the wiring; this module's description lists its content.
 
         Returns:
-            One mapping for each finding; see `describe_finding`.
+            One mapping that can be written as JSON for each mistake; see `describe_finding`.
         """
         arrays = np.load(io.BytesIO(request))
         request_values = json.loads(str(arrays["about"]))
@@ -98,7 +100,7 @@ class Examiner:
             diagnosis = diagnose(recording, self._forward, list_undetectable=False)
         wiring = None
         if diagnosis.findings:
-            with suppress(ValueError, OSError):  # somebody is writing the file
+            with suppress(ValueError, OSError):  # the file may be half written or gone
                 wiring = load_wiring(request_values["wiring"])
         return [
             describe_finding(one, diagnosis, recording, request_values, wiring, self._model)
@@ -109,16 +111,17 @@ class Examiner:
 def make_recording(
     request_values: dict[str, Any], raw: np.ndarray, actions: np.ndarray, starts: np.ndarray
 ) -> Recording:
-    """Return the recording that a request holds.
+    """Make a recording from the parts of a request: T ticks of N channels and A actuators.
 
     Args:
-        request_values: The values of the request by name, as in this module's description.
-        raw: (T, N) numbers of the message fields.
+        request_values: The values of the request by name, such as `ids` and `channels`; this
+            module's description lists them.
+        raw: (T, N) numbers of the message fields, before scale and offset.
         actions: (T, A) actions in [-1, 1].
-        starts: (T,) whether a tick does not directly follow the tick before it.
+        starts: (T,) True for a tick that does not directly follow the tick before it.
     """
     ids = tuple(request_values["ids"])
-    raw = np.where(np.abs(raw) <= MAX_READING, raw, np.nan)  # of others the doctor learns nothing
+    raw = np.where(np.abs(raw) <= MAX_READING, raw, np.nan)  # larger numbers are no valid readings
     scale, offset = np.ones(len(ids)), np.zeros(len(ids))
     clip = np.tile([-np.inf, np.inf], (len(ids), 1))
     groups: dict[str, tuple[int, ...]] = {}
@@ -144,22 +147,22 @@ def describe_finding(
     wiring: Wiring | None,
     model: Model,
 ) -> dict[str, Any]:
-    """Return a finding as a mapping that can be written as JSON.
-
-    It has the keys `kind`, `members`, `text`, `correction`, `log_odds` and `certainty` of
-    `Finding`, and three more: `alternatives` lists other mistakes that explain the readings as
-    well; `lines` lists the changed lines of the wiring file, each as number, present text and
-    corrected text; and `conversions` holds the corrected scale and offset by the id of the
-    channel's entry, empty if a node cannot apply the correction while it runs.
+    """Convert a finding (a mistake in the wiring) to a mapping that can be written as JSON.
 
     Args:
         finding: The finding.
         diagnosis: The diagnosis that it belongs to.
         recording: The recording that was examined.
         request_values: The values of the request by name.
-        wiring: The wiring in the file; None if the file cannot be read. If it has other actuators
-            than the model, the finding has no lines.
+        wiring: The wiring in the file; None if the file cannot be read.
         model: The model.
+
+    Returns:
+        The values `kind`, `members`, `text`, `correction`, `log_odds` and `certainty` of `Finding`,
+        and three more. `alternatives` lists other mistakes that explain the readings as well.
+        `lines` lists the lines of the wiring file to change, each as (number, present text,
+        corrected text). `conversions` has the corrected (scale, offset) by channel entry of the
+        wiring, if a node can apply the correction while it runs.
     """
     configured = CandidateWiring.from_recording(recording)
     is_motor = finding.kind.startswith("motor")
@@ -193,7 +196,7 @@ def list_changed_lines(
     wiring: Wiring,
     model: Model,
 ) -> list[tuple[int, str, str]]:
-    """Return the lines of the wiring file that a candidate changes.
+    """Return the lines of the wiring file that must change to correct the wiring.
 
     Args:
         candidate: The corrected wiring.
@@ -223,19 +226,18 @@ def list_changed_lines(
 def list_corrected_scales_and_offsets(
     finding: Finding, members: list[int], candidate: CandidateWiring, request_values: dict[str, Any]
 ) -> dict[str, tuple[float, float]]:
-    """Return the corrected scale and offset of each channel entry of the wiring that is wrong.
-
-    The result is empty if a node cannot apply the correction while it runs: because the mistake is
-    of another kind, or because channels of one entry would need different corrections.
+    """Return the scales and offsets by which a node can correct a mistake while it runs.
 
     Args:
-        finding: The finding.
+        finding: The mistake.
         members: Indices of the finding's channels or actuators.
-        candidate: The wiring with only this finding corrected.
+        candidate: The wiring with only this mistake corrected.
         request_values: The values of the request by name.
 
     Returns:
-        (scale, offset) by the id of the channel's entry in the wiring.
+        The corrected (scale, offset) by id of each wrong channel entry of the wiring. It is empty
+        if the mistake is of another kind, or if channels of one entry (such as ranges[*]) need
+        different corrections.
     """
     if finding.kind not in CORRECTABLE:
         return {}
@@ -252,13 +254,13 @@ def list_corrected_scales_and_offsets(
 
 
 def read_request(stream: BinaryIO) -> bytes | None:
-    """Read the next request, and return its bytes without its length.
+    """Read the next request from a stream: 8 bytes with its length, then its content.
 
     Args:
         stream: The stream to read from.
 
     Returns:
-        The bytes, or None if the stream ends before the end of a request.
+        The content, or None if the stream ends before the end of a request.
     """
     head = stream.read(LENGTH_BYTES)
     if len(head) < LENGTH_BYTES:
@@ -269,9 +271,9 @@ def read_request(stream: BinaryIO) -> bytes | None:
 
 
 def main() -> int:
-    """Answer requests from the standard input until it ends, and return the exit status 0."""
+    """Read recordings from standard input, and print the wiring mistakes in each, until it ends."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print must not get between the answers
+    os.dup2(2, 1)  # what libraries print goes to stderr, so that stdout has the answers only
     examiner = Examiner()
     while (request := read_request(sys.stdin.buffer)) is not None:
         print(json.dumps(examiner.examine(request)), file=answers, flush=True)

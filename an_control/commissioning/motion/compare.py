@@ -26,24 +26,28 @@ from an_control.commissioning.motion.run import MotionRecording
 from an_control.wiring import ChannelConfig, CommandConfig
 
 MAX_ODD_SHARE = 1.0 / 3.0
-"""Signs are wrong where at most this share of like ones differs from the others."""
+"""Signs that differ from most others in their group count as wrong if they are at most this share
+of the group."""
 GAIN_FACTOR = 3.0
-"""A gain is odd if it is this many times as large or as small as the median of like ones."""
+"""A gain is unusual if it is this many times as large or as small as the median gain of comparable
+sensors."""
 MAX_UNIT_ERROR = 0.3
-"""Largest error of the logarithm of a factor that a unit explains."""
+"""Maximum difference between the logarithms of a measured factor and of a confused unit's factor
+for the unit to explain it."""
 MIN_LINEAR = 0.8
-"""Gains are only compared of responses of which at least this share follows the command; end stops
-and dry friction make others."""
+"""Gains are compared only between responses of which at least this share follows the command
+linearly; end stops and dry friction make other responses."""
 MIN_LIKE = 3
-"""Least number of like actuators from which a usual gain is known."""
+"""Minimum number of comparable actuators from which their median gain counts as usual."""
 MAX_SILENT_SHARE = 1.0 / 3.0
-"""Largest share of actuators without a response with which the others are still compared."""
+"""Maximum share of actuators without a response up to which the other actuators are compared."""
 KINDS = {
     "velocity": re.compile(r"velocit|speed|twist|rate|qvel|\bdq\b", re.IGNORECASE),
     "effort": re.compile(r"effort|torque|force|current", re.IGNORECASE),
     "position": re.compile(r"position|angle|pose|theta|qpos|\bq\b", re.IGNORECASE),
 }
-"""How the kind of a sensor is known by its field or its id; the first that matches counts."""
+"""Pattern of each kind of sensor, sought in the field path and then in the id; the first match
+counts."""
 _ELEMENT = re.compile(r"\[([^\]]*)\]")
 _SUFFIX = re.compile(r"[._/-](position|velocity|effort|torque|pos|vel|speed|angle)$")
 _DIGITS_AND_SIDES = re.compile(
@@ -54,13 +58,14 @@ _DIGITS_AND_SIDES = re.compile(
 
 @dataclass(frozen=True)
 class MotionFinding:
-    """A mistake in the wiring that the motion has shown.
+    """A mistake in the wiring that showed when one actuator after another was moved.
 
     Attributes:
         what: Name of the channel or the actuator whose line in the wiring file is wrong.
-        text: What is wrong with it, as the end of a sentence.
+        text: What is wrong with it, such as "has the wrong sign".
         certain: Whether no other line of the wiring file can be the cause.
-        correction: The value to put in that line, or another possible cause in words; "" for none.
+        correction: The value to put in that line, such as "scale: -1"; or, if not certain, advice
+            in words; "" for none.
     """
 
     what: str
@@ -71,17 +76,17 @@ class MotionFinding:
 
 @dataclass
 class MotionDiagnosis:
-    """Result of the comparison of a motion with the wiring.
+    """What the test motion of a robot, one actuator at a time, shows about its wiring.
 
     Attributes:
         pairs: Which sensor belongs to which actuator.
-        silent: Names of the actuators that moved nothing.
+        silent: Names of the actuators that moved no sensor of their own.
         unmoved: Ids of the channels that are named after a working actuator, but that no actuator
             moved alone.
         findings: Mistakes in the wiring.
         notes: Remarks, one sentence each.
         corrected: The wiring with all certain corrections.
-        recording: The motion in the form of the doctor's recordings, which `Repair` needs.
+        recording: The recorded motion, converted to the type that `Repair` needs.
     """
 
     pairs: list[Pair]
@@ -97,7 +102,7 @@ def diagnose_motion(recording: MotionRecording, command: CommandConfig) -> Motio
     """Find which sensor belongs to which actuator, and where this contradicts the wiring.
 
     Args:
-        recording: A recording of the motion.
+        recording: Readings and commands of a robot whose actuators were moved one at a time.
         command: The command section of the wiring.
     """
     return _Comparison(recording, command).make_diagnosis()
@@ -106,10 +111,11 @@ def diagnose_motion(recording: MotionRecording, command: CommandConfig) -> Motio
 def group_sensors(
     ids: Sequence[str], configs: Sequence[ChannelConfig], actuators: Sequence[str]
 ) -> list[SensorGroup]:
-    """Group the channels whose sensors are alike: those of one source, field and kind.
+    """Group channels whose sensors can be compared, such as the velocities in one topic.
 
-    If any channel is named after an actuator, sources and fields without such a channel are left
-    out. So are channels that read the sine or cosine of an angle.
+    A group has the channels of one topic, one message field and one kind (such as velocity).
+    Channels that read the sine or cosine of an angle are left out. If some fields have channels
+    that are named after actuators, only these fields give groups.
 
     Args:
         ids: Ids of the channels.
@@ -198,11 +204,11 @@ def _explain_odd_factor(factor: float) -> str:
 
 
 def make_doctor_recording(recording: MotionRecording, command: CommandConfig) -> Recording:
-    """Convert the recording of a motion to the doctor's form, which `Repair` needs.
+    """Convert the recording of a test motion to the type that `Repair` needs.
 
     Args:
-        recording: A recording of the motion.
-        command: The command section of the wiring.
+        recording: Readings and commands of a robot whose actuators were moved one at a time.
+        command: The command section of the wiring, by which commands are converted to actions.
     """
     ticks = len(recording.commands)
     return Recording.from_readings(
@@ -356,7 +362,7 @@ class _Comparison:
         )
 
     def _get_channel_element_name(self, channel: int) -> str | None:
-        """Return the actuator's name in the field path of a channel, None if there is none."""
+        """Return the actuator's name that a channel's field path contains; None for none."""
         return _find_element_name(self._recording.configs[channel].field, self._names)
 
     def _get_actuator_element_name(self, place: int) -> str:

@@ -43,15 +43,15 @@ class MotionRefusedError(RuntimeError):
 
 
 def move_live_robot(run: MotionRun, namespace: str, confirm: Callable[[MotionPlan], bool]) -> None:
-    """Run a motion on a running robot over ROS 2.
+    """Move the actuators of a running robot one after another over ROS 2, and record its readings.
 
     SIGINT, SIGTERM and SIGHUP stop the motion.
 
     Args:
-        run: The run of the motion, which records the readings.
+        run: The run, which computes the commands and records the readings.
         namespace: The robot's namespace.
-        confirm: Called with the planned motion once the robot is found; returns whether the robot
-            shall move.
+        confirm: Function that is called with the plan once the robot is found, to ask the user;
+            returns whether the robot shall move.
 
     Raises:
         MotionRefusedError: The robot was not moved: another node commands it, nobody hears the

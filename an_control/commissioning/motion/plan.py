@@ -20,7 +20,7 @@ SWEEP = 1.0 / 3.0
 
 @dataclass(frozen=True)
 class MotionSettings:
-    """Settings of the motion.
+    """Settings of a test motion, in which one actuator after another moves by a small sine.
 
     Attributes:
         amplitude: Largest distance from the safe command, as a share (0..1] of the distance from
@@ -30,7 +30,7 @@ class MotionSettings:
         cycles: Number of cycles of each sine.
         rest_s: Seconds of rest at the safe command after each actuator.
         first_rest_s: Seconds of rest before the first actuator; the noise is measured there.
-        rate_share: Share of an actuator's largest rate of change that the sine uses.
+        rate_share: Maximum rate of change of a sine, as a share of the actuator's `max_rate`.
         ticks_per_cycle: Minimum number of ticks in a cycle.
     """
 
@@ -74,10 +74,10 @@ def plan_motion(
     limits: tuple[np.ndarray, np.ndarray],
     settings: MotionSettings,
 ) -> MotionPlan:
-    """Plan a motion of all actuators, one after another in the wiring's order.
+    """Plan a motion in which each of A actuators, one after another, moves by a small sine.
 
     Args:
-        command: The command section of the wiring, with the largest rates of change.
+        command: The command section of the wiring, with the actuators' maximum rates of change.
         rate_hz: Commands per second.
         centre: (A,) the safe command, around which the actuators move.
         limits: The lowest commands (A,) and the highest commands (A,).
@@ -118,10 +118,10 @@ def plan_motion(
 
 
 def make_sine_sweep(ticks: int, cycles: int, one_sided: bool) -> np.ndarray:
-    """Return a sine (ticks,) that grows from 0 and fades to 0, with values from -1 to 1.
+    """Return a sine (ticks,) that grows from 0 and fades to 0, with a rising frequency.
 
-    Its frequency rises, so that a mass, whose response falls with the frequency, differs from a
-    reversed servo, whose response does not.
+    Its values are from -1 to 1. The frequency rises to tell a mass from a reversed servo: both move
+    against the command, but only the mass moves less at a higher frequency.
 
     Args:
         ticks: Number of values.

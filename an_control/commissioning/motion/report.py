@@ -33,7 +33,7 @@ def describe_plan(wiring: Wiring, plan: MotionPlan) -> str:
 
 
 def make_pair_rows(recording: MotionRecording, diagnosis: MotionDiagnosis) -> list[dict[str, Any]]:
-    """Return one table row for each sensor of each actuator, with values by column name.
+    """Return table rows that show which sensors each actuator moved, with values by column name.
 
     Args:
         recording: The recording of the motion.
@@ -63,7 +63,7 @@ def make_pair_rows(recording: MotionRecording, diagnosis: MotionDiagnosis) -> li
 
 
 def make_finding_rows(diagnosis: MotionDiagnosis) -> list[dict[str, Any]]:
-    """Return one table row for each finding of a motion, with values by column name."""
+    """Return one table row for each wiring mistake that a test motion showed, by column name."""
     return [
         {
             "what": one.what,
@@ -77,15 +77,15 @@ def make_finding_rows(diagnosis: MotionDiagnosis) -> list[dict[str, Any]]:
 
 
 def list_problems(diagnosis: MotionDiagnosis) -> list[str]:
-    """Return one sentence for each finding of a motion."""
+    """Return one sentence for each wiring mistake that a test motion showed."""
     return [f"motion: {one.what} {one.text}" for one in diagnosis.findings]
 
 
 def correct_wiring(text: str, wiring: Wiring, diagnosis: MotionDiagnosis) -> Repair:
-    """Write all certain corrections of a diagnosis into a copy of the wiring file's text.
+    """Correct the wiring mistakes that a test motion showed with certainty, in a copy of the text.
 
     Args:
-        text: Text of the file.
+        text: Text of the wiring file.
         wiring: The wiring that was loaded from the file.
         diagnosis: The diagnosis of the motion.
 

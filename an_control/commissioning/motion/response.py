@@ -25,45 +25,46 @@ from an_control.commissioning.motion.run import MotionRecording
 TAIL_TICKS = 8
 """Ticks after an actuator's motion that still belong to its response."""
 MIN_RATIO = 3.0
-"""A response must be this many times as large as the swinging just before."""
+"""A response must be this many times as large as the robot's swinging just before."""
 TREND_ORDER, BEFORE_ORDER, SWING_ORDER = 5, 3, 10
-"""Terms of the polynomial that is removed as drift or slow swinging: during an actuator's motion,
-and in the rest before, which is half as long; and terms of the polynomial that there follows all
-swinging but not the noise."""
+"""Numbers of terms of polynomials of time. With TREND_ORDER terms, drift and slow swinging are
+removed during an actuator's motion, and with BEFORE_ORDER terms in the rest before it, which is
+half as long. One with SWING_ORDER terms follows all swinging in that rest, but not the noise."""
 MIN_F = 4.0
-"""Least F statistic of a response: variance that it explains, for each of its degrees of freedom,
-over the variance that is left."""
+"""Minimum F statistic of a response: explained variance over remaining variance, each divided by
+its degrees of freedom."""
 MIN_RESPONSE = 1e-3
-"""Least response, in the unit of the readings, of which a policy's are of the order of 1."""
+"""Minimum response in the unit of the readings, which are of the order of 1 for most policies."""
 MIN_SHARE = 0.6
-"""Least share of a pair in the movement of its sensor and in the effect of its motor, 0..1, in
-amplitude."""
+"""Minimum `Pair.share` from which an actuator and a sensor are paired."""
 MIN_PART = 0.2
-"""Part of the largest response below which a response is a mere reaction."""
+"""A response that is smaller than this share of the largest one is a mere reaction to the movement
+of another joint."""
 FIRST_PART = 0.3
 """The sign of the work counts as soon as it exceeds this share of its largest absolute value."""
 MIN_WORK = 4.0
-"""Least work, in standard deviations of what the noise alone gives."""
+"""Minimum work, in standard deviations of the work that noise alone gives."""
 MAX_DELAY = 6
 """Longest delay, in ticks, that is considered."""
 DELAY_SHARE = 1.0 / 18.0
-"""Longest delay, as a share of an actuator's motion; that of three cycles is a sixth of a cycle. A
-delay near a quarter of a cycle would look like another sign."""
+"""Longest delay that is considered, as a share of the duration of an actuator's motion. If this has
+three cycles, it is a sixth of a cycle; a delay of a quarter would look like another sign."""
 MIN_FIT = 0.99
-"""Least share of a response's variance that a fitted mass, damper and spring must explain for its
-delay to be given."""
+"""Minimum share of a response's variance that a fitted mass with damper and spring must explain for
+its delay to be reported."""
 MIN_SIGN_FIT = 0.8
-"""Least share of the variance that a fitted system must explain for the sign of its response to
+"""Minimum share of the variance that a fitted system must explain for the sign of its response to
 count."""
 SIGN_RATIO = 1.5
-"""Least ratio of the unexplained variances with either sign for the better one to count."""
+"""The better of the fits with both signs counts if the other one leaves at least this many times as
+much variance unexplained."""
 BEST_FIT = 1.1
-"""The shortest delay is taken whose remaining error is at most this many times the least one."""
+"""The shortest delay is taken whose error is at most this many times the smallest error."""
 
 
 @dataclass(frozen=True)
 class SensorGroup:
-    """Channels whose sensors are alike: elements of one field of one source, of one kind.
+    """Channels whose sensors can be compared, such as the velocities of all joints in one topic.
 
     Attributes:
         name: Name of the group, such as "joints: position".
@@ -78,7 +79,7 @@ class SensorGroup:
 
 @dataclass(frozen=True)
 class Pair:
-    """A sensor that an actuator moves, and moves more than any other actuator does.
+    """An actuator and a sensor that it moves, more than any other actuator does.
 
     Attributes:
         actuator: Index of the actuator.
@@ -86,8 +87,8 @@ class Pair:
         group: The channel's group.
         sign: 1 if a rising command makes the reading rise, -1 if it makes it fall, 0 if not known.
         gain: Change of the reading for each unit of the command, as a ratio of standard deviations.
-        delay: Least delay of the response in ticks: 0 if the next reading shows it already. None if
-            not known.
+        delay: Minimum delay of the response in ticks: 0 if the next reading shows it already. None
+            if not known.
         linear: Share (0..1) of the reading's variance that follows the command linearly.
         share: How exclusive the pair is (0..1): 1 if no other actuator moves this sensor, and this
             actuator moves no other sensor of the group.
@@ -104,14 +105,15 @@ class Pair:
 
 
 def measure_and_detect_responses(recording: MotionRecording) -> tuple[np.ndarray, np.ndarray]:
-    """Measure how far each of C channels moves with each of A actuators, and whether it does.
+    """Measure how far each of A actuators moved each of C channels.
 
     Args:
-        recording: The recording of the motion.
+        recording: Readings and commands of a robot whose actuators were moved one at a time.
 
     Returns:
-        (A, C) root mean square of each response, in the unit of the readings, NaN if readings are
-        missing; and (A, C) whether the response stands out from noise and earlier swinging.
+        Two arrays (A, C). The first has the root mean square of the part of each reading that
+        follows the command, in the unit of the readings; NaN if readings are missing. The second
+        says whether this response stands out from noise and from the robot's swinging before.
     """
     shape = len(recording.actuators), len(recording.ids)
     extent, clear = np.zeros(shape), np.zeros(shape, bool)
@@ -137,18 +139,18 @@ def measure_and_detect_responses(recording: MotionRecording) -> tuple[np.ndarray
 def find_pairs_and_shared_sensors(
     recording: MotionRecording, groups: Sequence[SensorGroup]
 ) -> tuple[list[Pair], dict[int, list[int]]]:
-    """Find the sensors that each actuator moves more than any other actuator does.
+    """Pair each actuator with the sensors that it moves more than any other actuator does.
 
     In each group an actuator is paired with one channel at most, or with several if there are more
     channels than actuators.
 
     Args:
-        recording: The recording of the motion.
-        groups: Groups of channels whose sensors are alike.
+        recording: Readings and commands of a robot whose actuators were moved one at a time.
+        groups: Groups of channels whose sensors can be compared.
 
     Returns:
-        The pairs; and the shared sensors: for each channel that moves but is in no pair, the
-        indices of the actuators that move it, the strongest first.
+        The pairs; and the shared sensors: for the index of each channel that moves but is in no
+        pair, the indices of the actuators that move it, the strongest first.
     """
     extent, clear = measure_and_detect_responses(recording)
     pairs, shared = [], {}
@@ -175,12 +177,14 @@ def find_pairs_and_shared_sensors(
 
 
 class SystemFit(NamedTuple):
-    """How badly the best mass-damper-spring model fits the response of a reading to a command.
+    """Errors of the best fit of a mass with spring and damper to the response of a sensor.
+
+    An error is the share of the response's variance that the fit leaves unexplained; 0 is a perfect
+    fit. The arrays have one error for each of D assumed delays of the sensor: 0 to D - 1 ticks.
 
     Attributes:
-        rising: (D,) for delays of 0 to D - 1 ticks, the share of the response's variance that the
-            best model leaves unexplained (0: a perfect fit), if the reading rises with the command.
-        falling: (D,) the same for a reading that falls when the command rises.
+        rising: (D,) errors if the reading is assumed to rise with the command.
+        falling: (D,) errors if the reading is assumed to fall when the command rises.
     """
 
     rising: np.ndarray
@@ -190,18 +194,18 @@ class SystemFit(NamedTuple):
 def find_response_sign(
     drive: np.ndarray, readings: np.ndarray, noise: float, fit: SystemFit, *, is_rate: bool
 ) -> int:
-    """Return whether a reading rises or falls with the command.
+    """Find whether a sensor's reading rises or falls when the command of its actuator rises.
 
-    The work, the sum of command times movement, has the sign of the response. If this sign depends
-    on the unknown delay of the sensor, the response is compared with those of simple systems
-    instead: one of them must explain it in one direction, and none in the other.
+    The sign is that of the work: the sum of command times movement. If an unknown delay of the
+    sensor could change this sign, the better one of the fits in `fit` decides, if it is clearly
+    better.
 
     Args:
         drive: (T,) distance of each command from the safe command.
         readings: (T + 1,) a reading before each command, and one after the last.
         noise: Standard deviation of the readings at rest.
         fit: The result of `fit_simple_systems` for the response.
-        is_rate: Whether the readings are velocities, minus that at rest, instead of positions.
+        is_rate: True for velocities (without the reading at rest), False for positions.
 
     Returns:
         1 if the reading rises with the command, -1 if it falls, 0 if that is not clear.
@@ -237,9 +241,10 @@ def _find_sign_of_work(
 
 
 def find_response_delay(fit: SystemFit) -> int | None:
-    """Return the shortest delay in ticks that explains a response; None if no system explains it.
+    """Return the shortest delay of a sensor, in ticks, with which its response can be explained.
 
-    Longer delays may explain the response as well, because a slow motor looks like a delay.
+    A longer delay may explain it as well, because a slow motor looks like a delay. The result is
+    None if no fit is good enough.
 
     Args:
         fit: The result of `fit_simple_systems` for the response.
@@ -254,14 +259,19 @@ def find_response_delay(fit: SystemFit) -> int | None:
 def fit_simple_systems(
     drive: np.ndarray, readings: np.ndarray, step_s: float, *, is_rate: bool
 ) -> SystemFit:
-    """Fit masses with springs and dampers to a response; return how well they explain it.
+    """Fit a mass with spring and damper to the response of a sensor to the commands.
+
+    The fit shows whether the reading rises or falls with the command, and how late it is.
 
     Args:
-        drive: (T,) how far each command is from the safe command; the force on the mass is
+        drive: (T,) distance of each command from the safe command; the force on the mass is
             proportional to it.
         readings: (T + 1,) a reading before each command, and one after the last.
         step_s: Seconds of a tick.
-        is_rate: Whether the readings are velocities instead of positions.
+        is_rate: True for readings of a velocity, False for readings of a position.
+
+    Returns:
+        The error of the best fit for each assumed delay and direction.
     """
     answers = _simulate_simple_systems(drive, step_s)
     if is_rate:

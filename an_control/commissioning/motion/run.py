@@ -57,7 +57,7 @@ class MotionRecording:
 
 
 class MotionRun:
-    """One run of a motion: it plans the motion, computes safe commands, and records the readings.
+    """One run of a test motion, which moves one actuator after another and records the readings.
 
     The caller stores the robot's messages in `table`. In each tick it calls `start_tick` and then
     `compute_command`, and sends that command, until `is_over`. At the end it sends the command of
@@ -99,11 +99,15 @@ class MotionRun:
         return bool(self.stopped) or (self.plan is not None and self._number >= self.plan.ticks)
 
     def start_tick(self, now_ns: int, stamp_ns: int | None) -> None:
-        """Read and record all channels; start, repeat or stop the motion as the readings demand.
+        """Read and record all channels, and react to missing readings.
+
+        The motion is planned once all needed readings are there. If some are missing later, the
+        present actuator's motion is repeated; after too long or too often, all motion is stopped.
 
         Args:
             now_ns: The present time, from which the age of readings is computed.
-            stamp_ns: The common stamp of the readings in lockstep with a simulator, else None.
+            stamp_ns: The time stamp that all readings of this tick have, if a simulator waits for
+                each command (lockstep); else None.
         """
         readings, lacking = self._read_channels_and_explain_lack(now_ns, stamp_ns)
         if self.estop.reason:
@@ -117,7 +121,7 @@ class MotionRun:
             self._rows.append(dict(zip(readings.ids, readings.values.tolist(), strict=True)))
 
     def plan_if_ready(self, now_ns: int) -> None:
-        """Read all channels, and plan the motion if no reading that it needs is missing.
+        """Plan the motion if all readings that it needs are there; stop it after a long wait.
 
         The readings are not recorded.
 
@@ -127,7 +131,7 @@ class MotionRun:
         self._plan_or_wait(self._read_channels_and_explain_lack(now_ns, None)[1])
 
     def forget_plan(self) -> None:
-        """Drop the plan, so that a new one is made around the positions that are measured next."""
+        """Discard the plan, so that the next one starts from newly measured positions."""
         self.plan = None
         self._waited = 0
         self.gate.restart_at_next_positions()
@@ -138,7 +142,8 @@ class MotionRun:
         It is the safe command while readings are missing, and before and after the motion.
 
         Args:
-            now_ns: The time at which it is sent; None: one control period after the command before.
+            now_ns: The time at which it is sent; None if it is sent exactly one control period
+                after the previous command.
         """
         if self.plan is None or self.is_over or self._pauses or self.estop.reason:
             return self.gate.reset_to_safe_command()
@@ -161,7 +166,7 @@ class MotionRun:
         return self.gate.reset_to_safe_command()
 
     def make_recording(self) -> MotionRecording:
-        """Return the recording of the motion, which must have begun."""
+        """Return the readings and commands of the motion so far; it must have begun."""
         assert self.plan is not None
         configs = self.table.configs
         ids = tuple(dict.fromkeys(id_ for row in self._rows for id_ in row))
