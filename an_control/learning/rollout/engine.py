@@ -19,7 +19,7 @@ NO_DISTURBANCE = DisturbanceSettings()
 
 
 class RolloutError(RuntimeError):
-    """Error that not a single rollout (episode) could be played; the message says why."""
+    """Error that is raised if not a single rollout (episode) could be played; it says why."""
 
 
 class EpisodeSeeds(NamedTuple):
