@@ -55,11 +55,10 @@ def collect_pycma_values(strategy: Any) -> dict[str, Any]:
 
 
 def restore_pycma_values(strategy: Any, values: Mapping[str, Any]) -> None:
-    """Set the numbers, arrays and lists of a pycma strategy to the values of a checkpoint.
+    """Set the state of a pycma search to the numbers, arrays and lists of a checkpoint.
 
     Args:
-        strategy: The strategy to change, made with the same settings as the strategy in the
-            checkpoint.
+        strategy: The search to change, made with the same settings as that of the checkpoint.
         values: The values by attribute path, as `collect_pycma_values` returned them.
 
     Raises:
@@ -337,10 +336,10 @@ class ClipUp:
 class Pgpe:
     """Optimiser PGPE (Sehnke et al. 2010), which uses only the ranks of the fitness values.
 
-    Candidates are drawn in pairs that mirror each other at the mean. Adam or ClipUp moves the mean.
-    The learning rate falls to a tenth of its first value until the end of the run. Each element of
-    the vector has its own standard deviation (sigma), which changes by at most a tenth in one
-    generation.
+    Candidate vectors (n,) are drawn in pairs that mirror each other at the mean of a distribution.
+    Adam or ClipUp moves the mean. The learning rate falls to a tenth of its first value until the
+    end of the run. Each element of a vector has its own standard deviation (sigma), which changes
+    by at most a tenth in one generation.
 
     Args:
         start: Initial mean (n,).

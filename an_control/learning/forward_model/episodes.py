@@ -234,7 +234,7 @@ class MiswiredDriver:
 
 
 class MissingChannelsDriver:
-    """Policy with its monitor that acts on episodes in which some channels are missing.
+    """Policy that acts, with its monitor, in episodes in which some channels are missing.
 
     The set of missing channels changes now and then. The monitor estimates the missing readings.
 

@@ -66,8 +66,7 @@ class EvaluationProtocol:
     def schedule(self) -> tuple[Change, ...]:
         """Return the changes of the disturbance during an episode, each with its step number.
 
-        The only one is that at the step `until` the signals stop being permuted; () if that is
-        None.
+        The only possible change is that signals are no longer permuted, from the step `until` on.
         """
         return () if self.until is None else (Change(self.until, {"shuffle": Shuffle()}),)
 

@@ -83,6 +83,9 @@ class ProcessEngine:
             models: The P policies.
             starts: Seeds of each of the R episodes.
             disturbance: Disturbance of the readings.
+
+        Raises:
+            RolloutError: Worker processes died too often.
         """
         left = split_into_tasks(
             self._environment, self._channels, models, starts, disturbance, self.workers

@@ -421,17 +421,17 @@ def sum_weighted_readings(
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def compute_head_input(softmax, sums, weight_sums, scratch, head_input):
-    """Compute the head's input from the sums over the input slots.
+    """Compute the input of the head, the network that computes the actions, from sums over slots.
 
-    The head is the network that computes the actions. There are M queries and B episodes (columns).
+    There are M queries and B episodes (columns).
 
     Args:
         softmax: Whether the attention is a softmax over the queries, else a tanh.
-        sums: Weighted sums of the readings (M, B).
+        sums: Sums of the input slots' readings, weighted by attention (M, B).
         weight_sums: Sums of the attention weights, for a softmax (M, B).
         scratch: Scratch space (M, B) float32.
-        head_input: Output: the head's input float64. For a softmax (2 M - 2, B): for all queries
-            but the last `sums`, then `weight_sums` - 1. For a tanh (M, B): the tanh of each sum.
+        head_input: Output: the head's input float64. For a softmax (2 M - 2, B): `sums`, then
+            `weight_sums` - 1, both without the last query. For a tanh (M, B): the tanh of each sum.
     """
     queries = sums.shape[0]
     if softmax:
