@@ -38,15 +38,15 @@ SKIPPED = frozenset(
 
 
 def collect_pycma_values(strategy: Any) -> dict[str, Any]:
-    """Return the numbers, arrays and lists in an object of the package pycma.
+    """Collect the state of a pycma search as plain numbers, arrays and lists, for a checkpoint.
 
     This must be called between two generations.
 
     Args:
-        strategy: The object, a pycma strategy, which holds the state of a search.
+        strategy: The search, a `cma.CMAEvolutionStrategy`.
 
     Returns:
-        A mapping from attribute paths such as `.sm.C` to the values.
+        The values by attribute path, such as `.sm.C`.
     """
     return {
         path: _to_storable(owner[key])
@@ -55,11 +55,10 @@ def collect_pycma_values(strategy: Any) -> dict[str, Any]:
 
 
 def restore_pycma_values(strategy: Any, values: Mapping[str, Any]) -> None:
-    """Set the numbers, arrays and lists of a pycma strategy to the values of a checkpoint.
+    """Set the state of a pycma search to the numbers, arrays and lists of a checkpoint.
 
     Args:
-        strategy: The strategy to change, made with the same settings as the strategy in the
-            checkpoint.
+        strategy: The search to change, made with the same settings as that of the checkpoint.
         values: The values by attribute path, as `collect_pycma_values` returned them.
 
     Raises:
@@ -154,16 +153,17 @@ OptimiserName = Literal["cma", "cma-diagonal", "pgpe", "pgpe-clipup"]
 
 
 class Cma:
-    """CMA-ES by the package pycma (Hansen 2016), with a full or a diagonal covariance.
+    """Optimiser CMA-ES (Hansen 2016), implemented by the package pycma.
 
-    If pycma ends its search, a new one starts at the present mean, with the initial standard
-    deviation.
+    It draws candidate vectors (n,) from a normal distribution, which it moves towards those with
+    high fitness. If pycma ends its search, a new one starts at the present mean, with the initial
+    standard deviation.
 
     Args:
-        start: Initial mean (n,).
+        start: Initial mean (n,) of the distribution.
         sigma: Initial standard deviation.
         population: Number of candidates of a generation.
-        diagonal: Whether to use a diagonal covariance.
+        diagonal: Whether the covariance matrix is diagonal instead of full.
     """
 
     def __init__(
@@ -207,12 +207,12 @@ class Cma:
 
     @property
     def centre(self) -> np.ndarray:
-        """Return the mean (n,) of the distribution."""
+        """Return the mean (n,) of the distribution from which `ask` draws candidates."""
         return np.array(self._strategy.mean)
 
     @property
     def sigma(self) -> float:
-        """Return the standard deviation of the distribution, averaged over all elements."""
+        """Return the standard deviation of the search distribution, averaged over all elements."""
         return float(
             self._strategy.sigma
             * np.mean(self._strategy.sigma_vec.scaling * self._strategy.sm.variances**0.5)
@@ -232,7 +232,7 @@ class Cma:
 
         Args:
             fitness: Fitness (P,) of each candidate, NaN where one failed.
-            progress: Not used.
+            progress: Not used; the optimiser `Pgpe` takes it too.
         """
         self._strategy.tell(self._asked, list(-replace_nan_with_worst(fitness)))
 
@@ -273,16 +273,16 @@ class _NoiseSource:
 
 
 class Adam:
-    """Rule that moves the mean of a distribution by Adam (Kingma & Ba 2015)."""
+    """Rule by which the optimiser `Pgpe` moves its mean: Adam (Kingma & Ba 2015)."""
 
     def __init__(self, size: int) -> None:
         self._first, self._second, self._generation = np.zeros(size), np.zeros(size), 0
 
     def compute_step(self, gradient: np.ndarray) -> np.ndarray:
-        """Return by how much the mean (n,) moves if the learning rate is 1.
+        """Add a gradient to the rule's state; return the step (n,) of the mean for learning rate 1.
 
         Args:
-            gradient: Estimated gradient (n,) of the fitness.
+            gradient: Estimated gradient (n,) of the fitness at the mean.
         """
         self._generation += 1
         self._first = 0.9 * self._first + 0.1 * gradient
@@ -303,10 +303,10 @@ class Adam:
 
 
 class ClipUp:
-    """Rule that moves the mean of a distribution by ClipUp (Toklu, Liskowski & Srivastava 2020).
+    """Rule by which the optimiser `Pgpe` moves its mean: ClipUp (Toklu et al. 2020).
 
-    It keeps a momentum of normalised gradients. The length of the momentum is at most 1, so that
-    the mean moves at most by the learning rate. The momentum factor 0.9 and the step size 0.5 are
+    It keeps a momentum of normalised gradients, whose length is at most 1. A step of the mean is
+    therefore never longer than the learning rate. The momentum factor 0.9 and the step size 0.5 are
     the values of the paper.
     """
 
@@ -314,10 +314,10 @@ class ClipUp:
         self._velocity = np.zeros(size)
 
     def compute_step(self, gradient: np.ndarray) -> np.ndarray:
-        """Return by how much the mean (n,) moves if the learning rate is 1.
+        """Add a gradient to the rule's state; return the step (n,) of the mean for learning rate 1.
 
         Args:
-            gradient: Estimated gradient (n,) of the fitness.
+            gradient: Estimated gradient (n,) of the fitness at the mean.
         """
         length = float(np.linalg.norm(gradient))
         velocity = 0.9 * self._velocity + 0.5 * gradient / (length or 1.0)
@@ -336,10 +336,10 @@ class ClipUp:
 class Pgpe:
     """Optimiser PGPE (Sehnke et al. 2010), which uses only the ranks of the fitness values.
 
-    Candidates are drawn in pairs that mirror each other at the mean. Adam or ClipUp moves the mean.
-    The learning rate falls to a tenth of its first value until the end of the run. Each element of
-    the vector has its own standard deviation (sigma), which changes by at most a tenth in one
-    generation.
+    Candidate vectors (n,) are drawn in pairs that mirror each other at the mean of a distribution.
+    Adam or ClipUp moves the mean. The learning rate falls to a tenth of its first value until the
+    end of the run. Each element of a vector has its own standard deviation (sigma), which changes
+    by at most a tenth in one generation.
 
     Args:
         start: Initial mean (n,).
@@ -371,7 +371,7 @@ class Pgpe:
 
     @property
     def sigma(self) -> float:
-        """Return the standard deviation of the distribution, averaged over all elements."""
+        """Return the standard deviation of the search distribution, averaged over all elements."""
         return float(self._sigmas.mean())
 
     def ask(self, rng: np.random.Generator) -> np.ndarray:
@@ -419,11 +419,11 @@ the candidates, and `tell` receives their fitness."""
 def make_optimiser(
     name: OptimiserName, start: np.ndarray, sigma: float, population: int, **settings: Any
 ) -> Optimiser:
-    """Return the optimiser with this name.
+    """Return a new optimiser of the named kind.
 
     Args:
         name: "cma", "cma-diagonal", "pgpe" or "pgpe-clipup".
-        start: Initial mean (n,).
+        start: Initial mean (n,) of the distribution of candidates.
         sigma: Initial standard deviation.
         population: Number of candidates of a generation.
         settings: Further arguments of `Pgpe`; not used by the other optimisers.

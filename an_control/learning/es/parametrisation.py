@@ -21,33 +21,33 @@ LARGEST = 1e5
 
 
 class PolicyForm(ABC):
-    """Interface of a parametrisation, which describes each policy of a given family by one vector.
+    """Interface of a parametrisation, which describes a policy by the vector that a search changes.
 
-    The weights of a policy are named arrays in a model file. A parametrisation may compute these
-    arrays from other named arrays with fewer numbers, the free parameters. A vector holds the
-    numbers of all free parameters one after another.
+    All policies of one parametrisation have the same layer sizes. Their weights, the named arrays
+    of a model file, are computed from the free parameters: named arrays, which may hold fewer
+    numbers. The vector holds the numbers of all free parameters one after another.
     """
 
     @property
     @abstractmethod
     def sizes(self) -> AttentionSizes | MlpSizes:
-        """Return the layer sizes that all policies of this family have."""
+        """Return the layer sizes, which are the same for all policies of this parametrisation."""
 
     @property
     @abstractmethod
     def free_parameter_shapes(self) -> Shapes:
-        """Return names and shapes of the free parameters, in their order in a vector."""
+        """Return name and shape of each array whose numbers make up a vector, in their order."""
 
     @abstractmethod
     def compute_model_arrays(self, free_parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Compute the arrays of P model files from the free parameters of P policies.
+        """Compute the weights of P policies from their free parameters, the contents of P vectors.
 
         Args:
-            free_parameters: Arrays (P, ...) by name. The numbers of one policy in all of them are
-                its vector in the search. The method may change this dict.
+            free_parameters: Arrays (P, ...) by name, with the policy as first index. The method may
+                change this dict.
 
         Returns:
-            Arrays (P, ...) of the model files, by name.
+            The arrays of the model files (P, ...) by name, with the policy as first index.
         """
 
     @abstractmethod
@@ -55,7 +55,7 @@ class PolicyForm(ABC):
         """Return the vector (size,) that describes a policy; this is the inverse of `make_model`.
 
         Raises:
-            ValueError: The policy is not of this family.
+            ValueError: No vector describes the policy, for example because its layer sizes differ.
         """
 
     @property
@@ -78,8 +78,8 @@ class PolicyForm(ABC):
         Args:
             vectors: Vectors (P, size). Elements that a model file would refuse as too large are
                 clipped.
-            task: The task for the model file.
-            trained: How the policies were made, for the model file.
+            task: Description of the task, which the models store.
+            trained: Facts about the training, which the models store.
         """
         found = self.compute_model_arrays(
             split_vectors_into_arrays(
@@ -100,7 +100,7 @@ class PolicyForm(ABC):
 
 @dataclass(frozen=True)
 class WholeModelForm(PolicyForm):
-    """Parametrisation in which a vector holds every number of every array of the model file.
+    """Parametrisation whose vectors hold all weights of a policy, one array after another.
 
     Attributes:
         whole: Layer sizes of the policies.
@@ -110,7 +110,7 @@ class WholeModelForm(PolicyForm):
 
     @property
     def sizes(self) -> AttentionSizes | MlpSizes:
-        """Return the layer sizes that all policies of this family have."""
+        """Return the layer sizes, which are the same for all policies of this parametrisation."""
         return self.whole
 
     @property
@@ -119,7 +119,7 @@ class WholeModelForm(PolicyForm):
         return self.whole.list_array_shapes()
 
     def compute_model_arrays(self, free_parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the given arrays, because vectors hold all arrays of a model file."""
+        """Return `free_parameters` itself, because here the free parameters are all weights."""
         return free_parameters
 
     def to_vector(self, model: Model) -> np.ndarray:
@@ -134,13 +134,12 @@ class WholeModelForm(PolicyForm):
 
 @dataclass(frozen=True)
 class PaperForm(PolicyForm):
-    """Parametrisation of the AttentionNeuron paper's policy, without redundant numbers.
+    """Parametrisation of the AttentionNeuron paper's policy by as few numbers as possible.
 
     The queries of this policy are fixed, a sinusoidal positional table. The authors of the paper
-    trained two biases of the LSTM, which only act as their sum, and projections of queries and
-    keys, which only act as their product. The rank of this product is limited by the positional
-    table. With one action and 16 queries, 417 numbers therefore describe exactly the same policies
-    as the authors' 913 numbers.
+    trained more numbers than have an effect. Two biases of the LSTM act only as their sum, and the
+    projections of queries and keys only as their product. With one action and 16 queries, 417
+    numbers describe exactly the same policies as the authors' 913.
 
     The attributes are the layer sizes of the policy, with the same names as in `AttentionSizes`.
     """
@@ -159,7 +158,7 @@ class PaperForm(PolicyForm):
 
     @cached_property
     def sizes(self) -> AttentionSizes:
-        """Return the layer sizes that all policies of this family have."""
+        """Return the layer sizes, which are the same for all policies of this parametrisation."""
         return make_paper_sizes(**{one.name: getattr(self, one.name) for one in fields(self)})
 
     @cached_property
@@ -173,10 +172,11 @@ class PaperForm(PolicyForm):
 
     @cached_property
     def free_parameter_shapes(self) -> Shapes:
-        """Return names and shapes of the free parameters, in their order in a vector.
+        """Return name and shape of each array whose numbers make up a vector, in their order.
 
-        They are the arrays of the model file, except that one array `scores` (rank, d) replaces the
-        arrays of the attention.
+        They are the arrays of the model file, but one array `scores` (rank, d) replaces those of
+        the attention. There d is the number of a sensory neuron's outputs, and rank that of the
+        fixed table of queries.
         """
         shapes = {
             name: shape
@@ -187,22 +187,23 @@ class PaperForm(PolicyForm):
 
     @property
     def scores_basis(self) -> np.ndarray:
-        """Return the matrix (M, rank) by which the parameters `scores` (rank, d) are multiplied.
+        """Return the matrix (M, rank) that turns the parameters `scores` into attention scores.
 
-        The product of this matrix, `scores` and the output (d,) of a sensory neuron (the small
-        network of one channel) gives the attention scores of the neuron's channel for M queries.
+        The scores of a channel for M queries are `scores_basis @ scores @ h`. Here `scores` has the
+        shape (rank, d), and h (d,) is the output of the channel's small network, its sensory
+        neuron.
         """
         return self._positional_table_svd[0]
 
     def compute_model_arrays(self, free_parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Compute the arrays of P model files from the free parameters of P policies.
+        """Compute the weights of P policies from their free parameters, the contents of P vectors.
 
         Args:
-            free_parameters: Arrays (P, ...) by name. The numbers of one policy in all of them are
-                its vector in the search. The method changes this dict.
+            free_parameters: Arrays (P, ...) by name, with the policy as first index. The method
+                changes this dict.
 
         Returns:
-            Arrays (P, ...) of the model files, by name.
+            The arrays of the model files (P, ...) by name, with the policy as first index.
         """
         _, stretch, right = self._positional_table_svd
         product = right.T @ (free_parameters.pop("scores") / stretch[:, None])
@@ -244,10 +245,11 @@ class PaperForm(PolicyForm):
         return {"scores": self._positional_table_svd[0].T @ scores}
 
     def has_paper_attention(self, model: Model) -> bool:
-        """Return whether a model's queries could come from the paper's fixed table.
+        """Return whether this parametrisation can describe the attention of a model.
 
-        They could if two things hold. The attention scores are combinations of the columns of
-        `scores_basis`, up to float32 rounding. The keys have no bias.
+        It can if the queries come from the paper's fixed table and the keys have no bias. The
+        queries are tested by the attention scores. Up to float32 rounding, these must be
+        combinations of the columns of `scores_basis`.
 
         Args:
             model: A model with the layer sizes of this parametrisation.
@@ -261,30 +263,29 @@ class PaperForm(PolicyForm):
 
 @dataclass(frozen=True)
 class RedundantPaperForm(PaperForm):
-    """Parametrisation of the AttentionNeuron paper's policy by all numbers that were trained.
+    """Parametrisation of the AttentionNeuron paper's policy by all numbers that its authors used.
 
-    These numbers include two biases of the LSTM and the projections of queries and keys. With one
-    action and 16 queries there are 913 of them. `PaperForm` describes the same policies by fewer
-    numbers.
+    With one action and 16 queries these are 913. They include two biases of the LSTM, and the
+    projections of queries and keys. `PaperForm` describes the same policies by fewer numbers.
     """
 
     @cached_property
     def free_parameter_shapes(self) -> Shapes:
-        """Return names and shapes of the free parameters, in their order in a vector."""
+        """Return name and shape of each array whose numbers make up a vector, in their order."""
         shapes = dict(super().free_parameter_shapes)
         d = shapes.pop("scores")[1]
         second = {} if self.stack else {"neuron.second_bias": shapes["neuron.bias"]}
         return shapes | second | {"query": (self.key, d), "key": (self.key, d)}
 
     def compute_model_arrays(self, free_parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Compute the arrays of P model files from the free parameters of P policies.
+        """Compute the weights of P policies from their free parameters, the contents of P vectors.
 
         Args:
-            free_parameters: Arrays (P, ...) by name. The numbers of one policy in all of them are
-                its vector in the search. The method changes this dict.
+            free_parameters: Arrays (P, ...) by name, with the policy as first index. The method
+                changes this dict.
 
         Returns:
-            Arrays (P, ...) of the model files, by name.
+            The arrays of the model files (P, ...) by name, with the policy as first index.
         """
         if not self.stack:
             free_parameters["neuron.bias"] = free_parameters["neuron.bias"] + free_parameters.pop(
@@ -305,9 +306,9 @@ class RedundantPaperForm(PaperForm):
 
 
 def choose_parametrisation(model: Model) -> PolicyForm:
-    """Return a parametrisation that can describe a policy.
+    """Choose a parametrisation that can describe a policy, so that a search can start from it.
 
-    It is that of the paper (`PaperForm`) if the policy has the paper's form. Otherwise it is
+    It is `PaperForm` if the policy has the form of the AttentionNeuron paper. Otherwise it is
     `WholeModelForm`, in which all weights are free.
 
     Raises:
@@ -357,8 +358,8 @@ def compute_weight_scales(shapes: Shapes) -> np.ndarray:
 def split_vectors_into_arrays(vectors: np.ndarray, shapes: Shapes) -> dict[str, np.ndarray]:
     """Split P vectors into named arrays; inverse of `join_arrays_to_vector`.
 
-    Some weights, which `_get_default_weight` names, are stored in vectors as differences from a
-    default value. The arrays contain the weights themselves.
+    A vector stores some weights, such as the bias of a gate, as differences from a default value.
+    The arrays contain the weights themselves.
 
     Args:
         vectors: Vectors (P, size).

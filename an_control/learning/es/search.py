@@ -74,9 +74,10 @@ CODE_SCALE = 0.5
 
 @dataclass(frozen=True)
 class HintedForm(PolicyForm):
-    """Parametrisation of a policy together with hints, one vector (code) for each channel.
+    """Parametrisation of a policy together with one hint per channel, used only in training.
 
-    The code tells a channel's sensory neuron (its small network) which channel it reads.
+    The hint of a channel is a vector, called its code. It tells the channel's small network, its
+    sensory neuron, which channel it reads. The finished policy needs no hints.
 
     Attributes:
         own: Parametrisation of the policy without the codes.
@@ -92,14 +93,15 @@ class HintedForm(PolicyForm):
 
     @property
     def sizes(self) -> AttentionSizes:
-        """Return the sizes that all policies of this family have."""
+        """Return the layer sizes, which are the same for all policies of this parametrisation."""
         return self.own.sizes
 
     @property
     def free_parameter_shapes(self) -> Shapes:
-        """Return names and shapes of the free parameters: those of the policy, and the codes.
+        """Return name and shape of each array whose numbers make up a vector, in their order.
 
-        The vector of a search holds the numbers of all these arrays one after another.
+        They are the arrays of the policy's own parametrisation, then the array of the channels'
+        hints.
         """
         return {**self.own.free_parameter_shapes, "codes": (self.channels, 4 * self.own.neuron)}
 
@@ -110,33 +112,36 @@ class HintedForm(PolicyForm):
         return np.concatenate([self.own.vector_scales, codes])
 
     def compute_model_arrays(self, free_parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Compute the arrays of P model files from the free parameters of P policies.
+        """Compute the weights of P policies from the contents of P vectors.
 
-        The codes are left out, because a model file does not contain them.
+        The channels' hints, the array "codes", are left out, because a model file does not contain
+        them.
 
         Args:
-            free_parameters: Arrays (P, ...) by name, whose numbers make up P vectors. The method
+            free_parameters: Arrays (P, ...) by name, with the policy as first index. The method
                 changes this dict.
 
         Returns:
-            Arrays (P, ...) of the model files, by name.
+            The arrays of the model files (P, ...) by name, with the policy as first index.
         """
         del free_parameters["codes"]
         return self.own.compute_model_arrays(free_parameters)
 
     def to_vector(self, model: Model) -> np.ndarray:
-        """Return the vector (size,) that describes a policy and codes that are all zero."""
+        """Return the vector (size,) that describes a policy, with hints that are all zero."""
         own = self.own.to_vector(model)
         return np.concatenate([own, np.zeros(self.vector_size - len(own))])
 
     def draw_hints(
         self, vectors: np.ndarray, hint_probability: float, episodes: int, rng: np.random.Generator
     ) -> IdentityHints:
-        """Read the codes from P vectors, and draw the episodes in which networks get their codes.
+        """Return the hints in P vectors, and draw which channels get their hint in which episode.
+
+        A hint tells a channel's sensory neuron (its small network) which channel it reads.
 
         Args:
-            vectors: Vectors (P, size) that describe P policies and their codes.
-            hint_probability: Probability that the network of a channel gets its code in an episode.
+            vectors: Vectors (P, size), each of a policy and its hints.
+            hint_probability: Probability that the neuron of a channel gets its hint in an episode.
             episodes: Number of episodes.
             rng: Source of random numbers.
         """
@@ -146,9 +151,10 @@ class HintedForm(PolicyForm):
 
 
 def compute_share_of_hinted_episodes(progress: float) -> float:
-    """Return the share of the episodes in which the network of a channel receives its code.
+    """Return the share (0..1) of the episodes in which a channel's sensory neuron gets its hint.
 
-    It is 1 at the start of the run and falls to 0.
+    The hint tells the neuron which channel it reads. The share is 1 at the start of the run and
+    falls to 0.
 
     Args:
         progress: Finished share (0..1) of the run.
@@ -201,7 +207,7 @@ class Race:
         return self.count == 1
 
     def pass_turn_and_check_if_halving_due(self, progress: float) -> bool:
-        """Give the turn to the next contender.
+        """Give the turn to the next contender, one of the competing searches.
 
         Args:
             progress: Finished share (0..1) of the run.
@@ -228,14 +234,12 @@ class Race:
         return ranked[: self.count]
 
     def rescale_interval_ends(self, ratio: float) -> None:
-        """Adapt the intervals of the race to a new length of the run.
+        """Correct the ends of the race's intervals after the length of the run was changed.
 
-        The ends of the intervals are stored as finished shares of the run, which the new length
-        changes.
+        The ends are stored as finished shares of the run.
 
         Args:
-            ratio: Finished share of the run when measured by its new length, divided by the share
-                when measured by its old length.
+            ratio: Factor for the stored shares, for example 0.5 if the run is now twice as long.
         """
         self._ends = [ratio * end for end in self._ends]
 
@@ -251,11 +255,11 @@ class Race:
 class EpisodeCount:
     """Controller of the number of episodes that each candidate plays, the attribute `current`.
 
-    All candidates play the same episodes. Each candidate has a mean return, and so has each
-    episode. What remains of the returns after both means are subtracted is noise, which explains a
-    part of the variance of the candidates' mean returns. The share (0..1) of this variance that
-    noise does not explain is the reliability of the candidates' ranks. The number of episodes is
-    doubled if the reliability is low, and halved if it is high.
+    The number is doubled if the ranks of the candidates depend mostly on noise, and halved if noise
+    hardly matters. The measure is the reliability of the ranks, the share (0..1) of the variance
+    between the candidates' mean returns that is not noise. All candidates play the same episodes.
+    Noise is therefore what remains of the returns after the means of candidates and episodes are
+    subtracted.
 
     Args:
         min_count: Number of episodes at the start, and the minimum.
@@ -357,13 +361,12 @@ class StallDetector:
         return None
 
     def rescale_validation_times(self, ratio: float) -> None:
-        """Adapt the times of the stored validations to a new length of the run.
+        """Correct the times of the stored validations after the length of the run was changed.
 
-        The times are stored as finished shares of the run, which the new length changes.
+        The times are stored as finished shares of the run.
 
         Args:
-            ratio: Finished share of the run when measured by its new length, divided by the share
-                when measured by its old length.
+            ratio: Factor for the stored times, for example 0.5 if the run is now twice as long.
         """
         self._progress = [ratio * then for then in self._progress]
 
@@ -431,16 +434,14 @@ class SearchSettings:
 
 
 class SearchValidation(NamedTuple):
-    """Result of a validation of one search.
+    """Result of a validation of one search, with the policy at the mean of its distribution.
 
-    The policy at the mean of the search distribution plays the validation episodes, which are the
-    same in every validation.
+    Every validation has the same episodes.
 
     Attributes:
-        line: A mapping from the name of each metric to its value, for one line of the run's
-            metrics. "validation" is the mean return of the episodes that did not fail; it is left
-            out if all failed. "validation_failed" is the number of episodes that failed; it is left
-            out if none failed.
+        line: Metrics of the validation by name. "validation" is the mean return of the episodes
+            that did not fail; it is left out if all failed. "validation_failed" is the number of
+            episodes that failed; it is left out if none failed.
         score: The mean return by which competing searches are compared; -inf if all episodes
             failed. While the search gives hints, it is the mean return with hints.
         error: Standard error of the metric "validation".
@@ -543,10 +544,10 @@ class Search:
 
     @property
     def total_steps(self) -> int:
-        """Return how many generations, which are the steps of the run loop, the whole run has.
+        """Return the number of generations of the whole run; each is one step of the run loop.
 
-        If the run has a time limit, this is one more than the number of generations done so far,
-        until the run ends.
+        With a time limit the number is not known. It is then one more than the number of
+        generations done so far, until the run ends.
         """
         if self.settings.minutes or self._reached:
             return self.generation + (self.progress < 1.0)
@@ -554,7 +555,7 @@ class Search:
 
     @property
     def distribution_mean(self) -> np.ndarray:
-        """Return the mean (size,) of the search distribution.
+        """Return the mean (size,) of the distribution from which the search draws policies.
 
         During a race it is that of the search that was best in the last validation.
         """

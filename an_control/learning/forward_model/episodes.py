@@ -52,8 +52,8 @@ class EpisodeTrace(NamedTuple):
     """Recorded episode of T steps with N channels and A actions.
 
     Attributes:
-        readings: Readings before each step and after the last one (T + 1, N); a missing reading is
-            replaced by the channel's newest one.
+        readings: Readings before each step and after the last one (T + 1, N). A missing reading is
+            replaced by the last one that its channel had before.
         actions: The actions that were sent (T, A).
         disturbed: Whether actions of the policy may have been changed on purpose during the
             episode, for example by noise.
@@ -75,12 +75,16 @@ class Actor(Protocol):
 
 
 class Explorer:
-    """Driver of an episode: the policy acts, and in some periods its actions are disturbed.
+    """Policy with exploration, which chooses the actions of episodes that are recorded.
 
-    A period is some successive ticks. Its kind decides which actions are sent: "plain": the
-    policy's; "noisy": the policy's with noise; "random": random ones; "crossed" and "lost": those
-    of a second copy of the policy, which gets the readings of a few channels ("crossed") or of all
-    channels ("lost") permuted.
+    An episode consists of periods of some ticks. The kind of a period decides which actions are
+    sent:
+
+    - "plain": those of the policy,
+    - "noisy": those of the policy, with noise,
+    - "random": random actions,
+    - "crossed": those that the policy chooses if the readings of a few channels are permuted,
+    - "lost": those that the policy chooses if the readings of all channels are permuted.
 
     Args:
         model: The policy.
@@ -94,11 +98,13 @@ class Explorer:
         self._noise, self._rng = noise, rng
 
     def start_episode(self, period_kinds: Sequence[str]) -> None:
-        """Reset the driver for a new episode.
+        """Reset the policy for a new episode, and set which kinds of periods the episode has.
+
+        A period is some ticks in which the policy's actions are used or disturbed in one way.
 
         Args:
             period_kinds: Kinds of periods, such as "plain" and "noisy". From them the kind of each
-                period of the episode is drawn; a kind that is listed twice is drawn twice as often.
+                period is drawn; a kind that is listed twice is drawn twice as often.
         """
         self._policy.reset()
         self._confused.reset()
@@ -120,7 +126,7 @@ class Explorer:
         self._order[some] = rng.permutation(some)
 
     def act(self, readings: np.ndarray) -> np.ndarray:
-        """Return the action (A,) for readings (N,): the policy's, or a disturbed one."""
+        """Return the action (A,) to send for readings (N,), the policy's own or a disturbed one."""
         own = self._policy.step_array(readings, self._ids)
         if self._modes == CALM:
             return own
@@ -146,10 +152,11 @@ class Explorer:
 
 
 class MiswiredDriver:
-    """Driver of an episode: the policy acts through a wiring with one or two random mistakes.
+    """Policy that acts on a robot with one or two random mistakes in the wiring.
 
-    A robot whose wiring is wrong gets into states that it never sees otherwise. A forward model
-    that knows them lets the wiring doctor tell which mistake explains the readings.
+    For example, a sensor has the wrong sign, or two motors are exchanged. Such a robot gets into
+    states that it never sees otherwise. A forward model that knows them helps to find out which
+    mistake explains the readings.
 
     Args:
         model: The policy. It does not know of the mistakes.
@@ -207,7 +214,7 @@ class MiswiredDriver:
                 self._gain[first] = rng.choice(MOTOR_GAINS)
 
     def act(self, readings: np.ndarray) -> np.ndarray:
-        """Return the action (A,) that reaches the motors.
+        """Let the policy act on wrongly wired readings, and return the action (A,) of the motors.
 
         Args:
             readings: The correct readings (N,); NaN where missing.
@@ -223,13 +230,13 @@ class MiswiredDriver:
         return reached.astype(F32)
 
     def set_previous_action(self, action: np.ndarray) -> None:
-        """Do nothing: the policy believes that the motors got the action that it chose."""
+        """Do nothing: the policy does not know that the motors got another action than its own."""
 
 
 class MissingChannelsDriver:
-    """Driver of an episode: the policy acts with its monitor, while some channels are missing.
+    """Policy that acts, with its monitor, in episodes in which some channels are missing.
 
-    The set of missing channels changes now and then.
+    The set of missing channels changes now and then. The monitor estimates the missing readings.
 
     Args:
         model: The policy, with its monitor's networks.
@@ -294,14 +301,14 @@ def record_episodes(
     limit_s: float = math.inf,
     miswired: tuple[MiswiredDriver, float] | None = None,
 ) -> list[EpisodeTrace]:
-    """Record whole episodes until there are `min_steps` steps or the time limit is over.
+    """Play and record whole episodes, from which the networks of a monitor learn.
 
-    The identity classifier, which will learn from them, needs an episode of more than `WINDOW`
-    ticks. Until there is one, recording continues without a time limit, for up to ten times
-    `min_steps` steps. The time limit also waits for one episode of each entry of `EPISODES`.
+    Recording ends after `min_steps` steps or at the time limit. The identity classifier, one of the
+    networks, needs an episode of more than `WINDOW` ticks. Until there is one, recording continues
+    beyond both limits, for up to ten times `min_steps` steps. The time limit also waits until there
+    are as many episodes as entries of `EPISODES`.
 
-    The recorded readings are the disturbed ones; a missing reading is replaced by the channel's
-    newest one.
+    Readings are recorded as disturbed. A missing reading is replaced by the channel's newest one.
 
     Args:
         env: The environment.
@@ -310,8 +317,8 @@ def record_episodes(
         rng: Source of all random numbers.
         faults: Probability of each disturbance; an episode has at most one disturbance.
         limit_s: Limit of the processor time in seconds.
-        miswired: Another driver, and the share (0..1) of the episodes that it drives instead of
-            `explorer`; None: no episode.
+        miswired: A second driver, and the probability that it drives an episode instead of
+            `explorer`; None for no second driver.
 
     Returns:
         The episodes that did not fail.
@@ -357,9 +364,9 @@ def choose_piece_length_and_traces(
         ticks: The wanted length of a piece in ticks.
 
     Returns:
-        A pair: the length of a piece in ticks, and the episodes to cut pieces from. The length is
-        `ticks`, and the episodes are all that are longer. If no episode is longer, the length is
-        the median of the episodes' lengths, and the episodes are all of at least this length.
+        The length, and the episodes to cut. If some episodes are longer than `ticks`, the length is
+        `ticks`, and only these are cut. Otherwise it is the median of the episodes' lengths, and
+        all of at least this length are cut.
     """
     if long := [trace for trace in traces if len(trace.actions) > ticks]:
         return ticks, long
@@ -375,10 +382,10 @@ def play_and_record_episode(
     Args:
         episode: The episode, at its start.
         actor: Chooses the actions.
-        disturber: The object that disturbs the readings of the episode; it is needed here for the
-            readings after the last step. None for no disturbance.
-        undisturbed: Whether the actor's actions are the policy's own; the field `disturbed` of the
-            returned trace becomes the opposite.
+        disturber: The object that disturbs the readings of the episode, here also those after the
+            last step. None for no disturbance.
+        undisturbed: True if the actor always sends the policy's own actions. The returned trace
+            then has the field `disturbed` False, else True.
 
     Raises:
         BrokenEnvironmentError: The environment failed, as in `LiveEpisode`.

@@ -45,9 +45,9 @@ LAYERS = tuple(f"{layer}.{part}" for layer in range(3) for part in ("weight", "b
 class ImputationTraining(NetworkTraining):
     """Training of the imputation network, which estimates the readings of missing channels.
 
-    Channels of recorded episodes are treated as if they were missing. The network also reads its
-    own estimates of the tick before: an update runs it over `settings.imputation_ticks` successive
-    ticks of each episode in the batch, and the next update continues after these ticks.
+    It learns from recorded episodes, some of whose channels are treated as missing. The network
+    also reads its own estimates of the tick before. Each update therefore runs it over
+    `settings.imputation_ticks` successive ticks, and the next update continues after them.
 
     Args:
         traces: Episodes to learn from.
@@ -158,11 +158,15 @@ class ImputationTraining(NetworkTraining):
         self._network.load_state_dict(tensors)
 
     def get_batch_state(self) -> dict[str, Any]:
-        """Return the state of the batch, from which `restore_batch_state` continues."""
+        """Return the state that decides the next batches, for a checkpoint.
+
+        It holds the position of the batch in the episodes, the missing channels, their estimates
+        and the random generator.
+        """
         return self._batch.make_checkpoint()
 
     def restore_batch_state(self, state: dict[str, Any]) -> None:
-        """Set the state of the batch to what `get_batch_state` returned."""
+        """Continue with the batches that follow a state that `get_batch_state` returned."""
         self._batch.restore(state)
 
 
@@ -340,11 +344,11 @@ class _ImputationNetwork(nn.Module):
 
 
 class IdentityTraining(NetworkTraining):
-    """Training of the identity classifier, which tells which channel's signal a slot carries.
+    """Training of the identity classifier, which estimates which channel an input slot carries.
 
-    The classifier learns from pieces of episodes of 1 to `WINDOW` ticks. Half of the pieces have
-    noise on the readings. If all episodes are shorter than `WINDOW`, a piece is at most as long as
-    the median episode.
+    An input slot is the place at which a reading arrives. The classifier learns from pieces of
+    episodes of 1 to `WINDOW` ticks, half of them with noise on the readings. If all episodes are
+    shorter than `WINDOW`, a piece is at most as long as the median episode.
 
     Args:
         traces: Episodes to learn from; the last ones are held out for a test.
@@ -389,9 +393,9 @@ class IdentityTraining(NetworkTraining):
         )
 
     def compute_metrics(self, losses: list[float]) -> dict[str, float]:
-        """Return the last loss, and the shares of slots that are identified in two tests.
+        """Return the last loss, and in which share of the input slots the channel is recognised.
 
-        One test has the recorded readings, the other has noise added to them.
+        The share is measured in two tests, with the recorded readings and with noise added to them.
 
         Args:
             losses: Losses of the newest updates, at least one.

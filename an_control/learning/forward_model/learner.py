@@ -48,10 +48,9 @@ TIME = {"record": (0.25, 0.15), "learn": (0.2, 0.14, 0.13, 0.13)}
 
 
 class ForwardModelLearner:
-    """Trainer of the identity monitor's networks for a policy.
+    """Trainer of the networks of a policy's identity monitor, which detects swapped signals.
 
-    The monitor detects signals that swap their input slots. The policy's own arrays are not
-    changed. Each call of `step` makes up to 1,000 updates.
+    The policy's own arrays are not changed. Each call of `step` makes up to 1,000 updates.
 
     Args:
         folder: The run's folder, in which the recorded episodes are stored.
@@ -59,9 +58,9 @@ class ForwardModelLearner:
         model: The policy.
         settings: The networks' sizes, and numbers of updates.
         seed: Seed of all random numbers of the run.
-        recorded: Episodes to learn from; if it is empty, the policy plays episodes in `env`.
-            With recorded episodes the imputation network is trained once, otherwise twice: the
-            second time needs new episodes, in which the network of the first time is used.
+        recorded: Episodes to learn from; if it is empty, the policy plays episodes in `env`. Only
+            then is the imputation network trained a second time, with new episodes in which it is
+            already used.
     """
 
     unit = "step"
@@ -166,8 +165,8 @@ class ForwardModelLearner:
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint that `make_checkpoint` returned.
 
-        If the time limit ended recording or training too early and is higher now, the run starts
-        from the beginning instead.
+        If the time limit had cut the run short and is higher now, the run starts from the beginning
+        instead.
         """
         self._minutes = state.get("minutes", self._minutes)  # older runs have none of these
         self._cut_at, self._extra = state.get("cut_at", 0.0), state.get("extra", 0)

@@ -128,7 +128,7 @@ class NetworkTraining(ABC):
         return {}
 
     def restore_batch_state(self, state: dict[str, Any]) -> None:
-        """Make the next batches those that follow the state that `get_batch_state` returned."""
+        """Continue with the batches that follow a state that `get_batch_state` returned."""
         return
 
     @property
@@ -196,7 +196,7 @@ def export_layers(prefix: str, layers: nn.ModuleList) -> dict[str, np.ndarray]:
 
 
 def compute_mean_and_sd(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean (N,) and standard deviation (N,) of the columns of a table (S, N).
+    """Return mean (N,) and standard deviation (N,) of the columns of a table with S rows (S, N).
 
     The standard deviation is increased a little, so that it is never 0.
     """
@@ -273,7 +273,10 @@ class PredictionTraining(NetworkTraining):
             return {"loss": losses[-1], "held_out": self._compute_loss_of_steps(self._test).item()}
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the network's weights for inputs that are not normalised, by their array names."""
+        """Return the network's weights by their array names in a model file.
+
+        They are converted to inputs that are not normalised.
+        """
         arrays = export_layers("forward", self._network.layers)
         fold_normalisation_into_layer(arrays, "forward.0", self._middle, self._spread)
         arrays["forward.step"] = self._step.astype(F32)
@@ -330,14 +333,14 @@ class _PredictionNetwork(nn.Module):
 def compute_usual_channel_costs(
     forward: ForwardModel, traces: Sequence[EpisodeTrace]
 ) -> np.ndarray:
-    """Return the mean cost (negative log-likelihood) of each channel in undisturbed steps, in nats.
+    """Return how badly each channel is usually predicted, as a cost (N,) in nats per step.
+
+    The cost is the negative log-likelihood of the channel's readings. It is averaged over steps in
+    which the policy's actions were not disturbed, if there are any.
 
     Args:
         forward: The prediction network.
         traces: Recorded episodes.
-
-    Returns:
-        The costs (N,).
     """
     calm = get_readings_actions_next_readings_and_episodes(
         [trace for trace in traces if not trace.disturbed] or traces
@@ -352,7 +355,7 @@ def compute_usual_channel_costs(
 def get_readings_actions_next_readings_and_episodes(
     traces: Sequence[EpisodeTrace],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Join the steps of all episodes into arrays of S steps.
+    """Join the steps of all episodes into arrays of S steps, with N channels and A actions.
 
     Returns:
         Four arrays: readings before each step (S, N), actions (S, A), readings after the step (S,

@@ -119,7 +119,7 @@ def record_unmonitored_episodes(
     ticks: int,
     rng: np.random.Generator,
 ) -> list[EpisodeTrace]:
-    """Record episodes that the policy drives without its monitor.
+    """Record episodes in which the policy acts without its monitor.
 
     Episodes that fail are left out.
 
@@ -167,11 +167,11 @@ class _UnmonitoredDriver:
 
 
 def halve_sensor_rate(trace: EpisodeTrace, channels: slice) -> EpisodeTrace:
-    """Return a copy of a recorded episode with some channels updated every second tick only.
+    """Imitate slow sensors: return a copy of an episode with readings held for two ticks.
 
     Args:
         trace: The recorded episode.
-        channels: Slice of the channels.
+        channels: Slice of the channels that get a new reading only every second tick.
     """
     readings = trace.readings.copy()
     readings[1::2, channels] = readings[: len(readings) - 1 : 2, channels][: len(readings[1::2])]
@@ -181,7 +181,7 @@ def halve_sensor_rate(trace: EpisodeTrace, channels: slice) -> EpisodeTrace:
 def count_false_reassignments(
     monitor: IdentityMonitor, alike_channels: np.ndarray, trace: EpisodeTrace
 ) -> int:
-    """Count how often the monitor wrongly reports a permutation in an episode without any.
+    """Count how often the monitor reports a permutation of signals where there is none.
 
     Args:
         monitor: The monitor to try.
@@ -256,10 +256,16 @@ def measure_fit_limits(
 
     Args:
         model: A policy with a forward model.
-        trained_traces: Episodes on the robot and with the disturbances of the training.
+        trained_traces: Episodes on the robot of the training, with the disturbances of the
+            training.
         other_traces: Episodes on changed robots, for example with another mass. Those that the
-            forward model still predicts well help to set one of the limits, so that the monitor
-            reports no moved signals on such robots.
+            forward model still predicts well help to set `min_gain`, so that the monitor reports no
+            moved signals on such robots.
+
+    Returns:
+        `max_excess`: by how many nats the mean negative log-likelihood of a tick may exceed its
+        usual value. `min_gain`: by how many nats another assignment of slots must be better to be
+        accepted. `slow`: how many sensors may seem slower than the control rate.
     """
     forward = ForwardModel(model)
     costs, count = Costs(forward, MONITOR.costs), len(forward.channels)
@@ -299,14 +305,16 @@ def _find_largest_slow_sensor_count(forward: ForwardModel, trace: EpisodeTrace) 
 
 
 def estimate_gain_rarely_reached_by_chance(gains: np.ndarray) -> float:
-    """Estimate the gain that a wrong assignment reaches by chance only once in `1 / RARE` ticks.
+    """Estimate the gain in likelihood that a wrong assignment reaches by chance only very rarely.
 
-    A gain, in nats, is the log-likelihood of the readings under the best wrong assignment of slots
-    minus that under the right assignment. The estimate extrapolates an exponential tail that is
-    fitted to the largest gains.
+    An assignment says which input slot carries which channel. Its gain, in nats, is the
+    log-likelihood of the readings minus that under the right assignment. The returned gain is
+    reached with the probability `RARE` per tick. It is extrapolated by an exponential tail, fitted
+    to the largest gains.
 
     Args:
-        gains: Gain at each tick (T,) of episodes in which no signal moved.
+        gains: Gain of the best wrong assignment at each tick (T,) of episodes in which no signal
+            moved.
     """
     threshold = float(np.quantile(gains, 1.0 - TAIL))
     above = gains[gains > threshold]

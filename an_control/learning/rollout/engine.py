@@ -19,7 +19,7 @@ NO_DISTURBANCE = DisturbanceSettings()
 
 
 class RolloutError(RuntimeError):
-    """Error that not a single rollout (episode) could be played; the message says why."""
+    """Error that is raised if rollouts (episodes) could not be played; its message says why."""
 
 
 class EpisodeSeeds(NamedTuple):
@@ -67,7 +67,8 @@ class RolloutEngine(Protocol):
             disturbance: Disturbance of the readings.
 
         Raises:
-            RolloutError: Not a single episode could be played.
+            RolloutError: The episodes could not be played, for example because worker processes
+                died.
         """
 
     def close(self) -> None:

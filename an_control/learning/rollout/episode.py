@@ -67,7 +67,7 @@ class EpisodeDisturbance(typing.Protocol):
 
     @property
     def settings(self) -> DisturbanceSettings:
-        """Return the settings of this episode, with a number drawn from each range of the settings.
+        """Return the settings of this episode; each range is replaced by a number drawn from it.
 
         The settings that change the robot itself apply from the start of the episode.
         """
@@ -81,9 +81,10 @@ class EpisodeDisturbance(typing.Protocol):
         """Return whether the message with this tick's readings arrived; False if it was lost."""
 
     def draw_robot_stop(self, step_s: float) -> RobotStop | None:
-        """Draw when in the episode the safe command stops the robot, and return it; None for never.
+        """Draw the period of the episode in which the robot is stopped; return None for no stop.
 
-        This is called once, before the first tick.
+        A stopped robot gets the safe command instead of the policy's. This is called once, before
+        the first tick.
 
         Args:
             step_s: Duration of a step in seconds.
@@ -125,7 +126,9 @@ class Tick(NamedTuple):
 
 
 class LiveEpisode:
-    """Running episode of an environment: an iterable of ticks, with `send_action` to answer each.
+    """Running episode of an environment, an iterable of ticks with the readings.
+
+    Call `send_action` once for each tick.
 
     Args:
         env: The environment; this resets it.
@@ -196,8 +199,8 @@ class LiveEpisode:
     def send_action(self, action: np.ndarray) -> float:
         """Send an action (A,) to the environment for one step and return the reward.
 
-        If the newest observation had no reading and the action is not finite, the last action is
-        sent again. While the robot is stopped, zeros are sent instead.
+        While the robot is stopped, zeros are sent instead. If the newest observation had no
+        reading, and the action is not finite, the last action is sent again.
         """
         stop, step = self.stop, len(self.rewards)
         if self._blind and not np.isfinite(action).all():
@@ -381,9 +384,10 @@ def play_pickled_model(
     starts: Sequence[EpisodeSeeds],
     disturbance: DisturbanceSettings,
 ) -> WorkerResult:
-    """Play one model through several episodes, in an environment of this process.
+    """Play one model through several episodes, as the task of a worker process.
 
-    An episode that fails twice has the return NaN and does not affect the others.
+    The environment is made in the calling process. An episode that fails twice has the return NaN
+    and does not affect the others.
 
     Args:
         environment: The gymnasium id.

@@ -26,7 +26,7 @@ OWN_WORDS = (
 
 @dataclass(frozen=True)
 class EvaluationProtocol:
-    """Protocol of an evaluation: the disturbance of the episodes, with settings of the policy.
+    """Conditions of an evaluation: how episodes are disturbed, and what is changed in the policy.
 
     Attributes:
         disturbance: Disturbance of readings, commands and robot.
@@ -38,7 +38,8 @@ class EvaluationProtocol:
         until: Step after which signals are not permuted any more; None for never.
         monitor: Setting of the identity monitor, which detects permuted signals; None for the
             setting in the model file.
-        without: Part of the policy that is removed for the evaluation; None for none.
+        without: Part that is removed from the policy: "attention", "queries" or "action"; None for
+            none.
         background: Name of the background of a camera's image, if the environment has several.
     """
 
@@ -63,7 +64,10 @@ class EvaluationProtocol:
 
     @property
     def schedule(self) -> tuple[Change, ...]:
-        """Return the changes of the disturbance during an episode, each with its step number."""
+        """Return the changes of the disturbance during an episode, each with its step number.
+
+        The only possible change is that signals are no longer permuted, from the step `until` on.
+        """
         return () if self.until is None else (Change(self.until, {"shuffle": Shuffle()}),)
 
     @classmethod

@@ -75,9 +75,17 @@ class ProcessEngine:
         starts: Sequence[EpisodeSeeds],
         disturbance: DisturbanceSettings = NO_DISTURBANCE,
     ) -> Outcomes:
-        """Play every model through every episode; `RolloutEngine.play` describes the arguments.
+        """Play R episodes with each of P policies in the processes, and return the results of all.
 
         Processes that die are replaced and their tasks played again.
+
+        Args:
+            models: The P policies.
+            starts: Seeds of each of the R episodes.
+            disturbance: Disturbance of the readings.
+
+        Raises:
+            RolloutError: Worker processes died too often.
         """
         left = split_into_tasks(
             self._environment, self._channels, models, starts, disturbance, self.workers
@@ -158,9 +166,14 @@ class DaskEngine:
         starts: Sequence[EpisodeSeeds],
         disturbance: DisturbanceSettings = NO_DISTURBANCE,
     ) -> Outcomes:
-        """Play every model through every episode; `RolloutEngine.play` describes the arguments.
+        """Play R episodes with each of P policies on the Dask workers, and return all results.
 
         Dask gives the tasks of lost workers to others.
+
+        Args:
+            models: The P policies.
+            starts: Seeds of each of the R episodes.
+            disturbance: Disturbance of the readings.
         """
         workers = max(1, len(self._client.scheduler_info(n_workers=-1)["workers"]))
         tasks = split_into_tasks(
@@ -294,9 +307,8 @@ def make_rollout_engine(
         sizes: Sizes of the policies.
         workers: Number of threads or processes; by default one per core.
         dask: Address of a Dask scheduler; it implies the engine "dask".
-        recovery: The policies' `task.recovery`: the change of a reading from tick to tick, averaged
-            over channels and time, below which the robot counts as standing still. Random actions
-            then move it. With 0 this is never done; compiled rollouts support only 0.
+        recovery: The policies' `task.recovery`. If it is not 0, random actions move a robot that
+            stands still, which compiled rollouts do not support.
 
     Raises:
         ValueError: Environment or policies do not support the engine.

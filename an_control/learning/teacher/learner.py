@@ -48,7 +48,7 @@ since the first validation."""
 
 
 class Contender:
-    """Reinforcement learning algorithm with its environments, one of those that compete in a run.
+    """One of the reinforcement learning algorithms that compete in a run, with its environments.
 
     The contenders differ in their exploration noise.
 
@@ -95,10 +95,10 @@ class Contender:
 
     @property
     def is_stalled(self) -> bool:
-        """Return whether validations have not become clearly better for too many steps.
+        """Return whether the validations have not become clearly better for a long time.
 
-        The steps since the newest clear improvement are too many if they are at least as many as
-        those before it, and at least the setting `patience`.
+        This is so if the steps since the newest clear improvement are at least as many as the
+        setting `patience`, and as all steps before the improvement.
         """
         patience = max(self.settings.patience, self.marked_at)
         return self.marked_at > 0 and self.environment_steps - self.marked_at >= patience
@@ -227,7 +227,7 @@ class TeacherLearner:
 
     @property
     def total_steps(self) -> int:
-        """Return how many iterations, which are the steps of the run loop, the whole run has.
+        """Return the number of iterations of the whole run; each is one step of the run loop.
 
         The number is estimated from the finished share of the run.
         """
@@ -357,7 +357,7 @@ class TeacherLearner:
         self._largest_logit = state["largest_logit"]
 
     def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """Return the newest actor as a model, without exploration noise.
+        """Return the actor of the newest iteration as a model, without exploration noise.
 
         The model takes observations that are not normalised.
 

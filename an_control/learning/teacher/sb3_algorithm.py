@@ -135,9 +135,9 @@ def list_actor_layers(policy: Any) -> Sequence[nn.Linear]:
 
 
 def fold_normalisation_into_layers(layers: Layers, normalisation: Normalisation) -> Layers:
-    """Return layers that take observations directly and include their normalisation.
+    """Change the layers of a network so that they take observations that are not normalised.
 
-    For an observation they return what `layers` return for the normalised observation.
+    The returned layers give the same results as `layers` for the normalised observations.
 
     Args:
         layers: Pairs of weight and bias, one for each layer, which take normalised observations.
@@ -149,13 +149,15 @@ def fold_normalisation_into_layers(layers: Layers, normalisation: Normalisation)
 
 
 def compute_mean_logits_of_groups(logits: np.ndarray, choices: Sequence[int]) -> np.ndarray:
-    """Return for each logit the mean logit of the group of options to which it belongs.
+    """Return for each option of discrete actions the mean logit of its group of options.
+
+    For example, the logits 1, 3, 5 with `choices` (2, 1) have the means 2, 2, 0.
 
     Args:
         logits: Logits (A, ...) of all options, one group after the other. They may also be the rows
             of a layer's weights from which the logits are computed.
-        choices: Number of options of each group of discrete actions. For a group of one option the
-            mean is taken to be 0.
+        choices: Number of options of each group. For a group of one option the mean is taken to be
+            0.
 
     Returns:
         The means (A, ...).
@@ -170,16 +172,19 @@ def compute_mean_logits_of_groups(logits: np.ndarray, choices: Sequence[int]) ->
 
 
 def centre_and_scale_logits(layers: Layers, choices: Sequence[int], largest_logit: float) -> Layers:
-    """Return layers whose logits lie between -1 and 1, but choose the same options.
+    """Scale the last layer so that the logits lie between -1 and 1, but choose the same options.
 
-    Only the last layer is changed. The mean of the logits of a group is subtracted from each of
-    them, and all logits are divided by `largest_logit`.
+    The mean of the logits of a group is subtracted from each of them. All logits are then divided
+    by `largest_logit`.
 
     Args:
         layers: Pairs of weight and bias, one for each layer; the last one computes the logits.
         choices: Number of options of each group of discrete actions.
         largest_logit: Largest absolute value of a logit, after the mean of its group was
             subtracted.
+
+    Returns:
+        The layers with a new last layer.
     """
     *hidden, (weight, bias) = layers
     weight, bias = (
@@ -190,11 +195,12 @@ def centre_and_scale_logits(layers: Layers, choices: Sequence[int], largest_logi
 
 
 def make_mlp_model(layers: Layers, output: Output, task: Task, trained: dict[str, Any]) -> Model:
-    """Return a relu network as a model, which can be written as a model file.
+    """Return a model, which can be written to a model file, with the weights of a relu network.
 
     Args:
         layers: Pairs of weight and bias, one for each layer.
-        output: Function that is applied to the output of the last layer.
+        output: Name of the function that is applied to the output of the last layer, "clip" or
+            "tanh".
         task: The task for the model file.
         trained: How the network was trained, for the file's header.
     """
@@ -239,9 +245,8 @@ class LibraryAlgorithm:
         envs: The environments.
         settings: The algorithm and its settings.
         seed: Seed of all random numbers.
-        start: A relu network from which the actor of PPO starts. Its output is clipped or passed
-            through tanh. With such a start, observations are not normalised. None for random
-            weights.
+        start: A relu network whose weights PPO's actor starts with; None for random weights. With
+            such a start, observations are not normalised.
     """
 
     def __init__(

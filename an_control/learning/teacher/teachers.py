@@ -66,11 +66,10 @@ def hash_model(model: Model | None, *labels: str) -> str | None:
 
 
 def select_run_hashes(folder: Path, **hashes: str | None) -> dict[str, str]:
-    """Select the hashes to store in the settings of a run, and return them by name.
+    """Select which hashes of its models a run stores in its settings, and return them by name.
 
-    A new run stores all of them. A run that an older version of this program began stores only
-    some. If the folder holds such a run, the other hashes are left out. The settings then equal the
-    stored ones, so that the run can be continued.
+    A new run stores all of them. A run that an older version of this program began may store only
+    some. Only these are returned for it, because the settings of a continued run must not change.
 
     Args:
         folder: The run's folder.
@@ -124,7 +123,7 @@ class Teacher(Protocol):
 
     @property
     def units(self) -> Units:
-        """Return the offsets and scales that normalise the readings that the teacher takes."""
+        """Return the offsets and scales by which the readings for the teacher are normalised."""
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         """Return the action (A,) float32 in [-1, 1] for an observation (N,) without NaN."""
@@ -194,13 +193,15 @@ class FunctionTeacher:
 
 
 class ChoiceTeacher:
-    """Teacher for discrete actions, which returns 1 for each chosen option and -1 for all others.
+    """Teacher for discrete actions, which turns the numbers of another teacher into choices.
+
+    Its action is 1 for each chosen option and -1 for all others.
 
     Args:
-        teacher: Another teacher, which returns a number for each option. In each group, the option
-            with the largest number is chosen.
-        choices: Number of options of each group, see `spaces.Actions`. A group of one option stands
-            for a bit, which is on or off.
+        teacher: The other teacher, which returns a number for each option. In each group, the
+            option with the largest number is chosen.
+        choices: Number of options of each group, for example (3, 1). A group of one option stands
+            for a bit, which is on if its number is positive.
     """
 
     def __init__(self, teacher: Teacher, choices: Sequence[int]) -> None:
@@ -220,10 +221,10 @@ class ChoiceTeacher:
 
 
 def convert_teacher_units(teacher: Teacher, units: Units) -> Teacher:
-    """Return a teacher that acts like another one, but takes readings in other units.
+    """Return a teacher that acts like the given one, but takes readings in other units.
 
     Args:
-        teacher: The other teacher, whose `units` say how its own readings are normalised.
+        teacher: The given teacher, whose `units` say how its own readings are normalised.
         units: Offsets and scales by which the readings for the returned teacher are normalised.
     """
     own = teacher.units

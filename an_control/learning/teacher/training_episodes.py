@@ -29,12 +29,12 @@ LONGEST_BURST = 20
 def make_disturbed_episode(
     env: gymnasium.Env[Any, Any], seed: int, fault: DisturbanceSettings
 ) -> LiveEpisode:
-    """Return an episode with a disturbance, whose random numbers are all derived from the seed.
+    """Start an episode with a disturbance; all its random numbers are derived from the seed.
 
     Args:
         env: The environment.
         seed: Seed of environment and disturbance.
-        fault: The disturbance, which may be none.
+        fault: The disturbance; `DisturbanceSettings()` for none.
     """
     (channels,) = env.observation_space.shape or (0,)
     disturbed = make_disturber(channels, fault, np.random.default_rng(seed))
@@ -44,20 +44,18 @@ def make_disturbed_episode(
 class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Gymnasium wrapper that plays disturbed episodes for a reinforcement learning library.
 
-    At random steps a burst begins, in which the environment receives random or zero actions for 3
-    to 19 steps. A burst leads to states like those into which a student gets while it still learns,
-    so that the policy learns to recover from them. The library must not learn the actions of the
-    burst themselves. For the library the episode is therefore truncated at the start of the burst,
-    and another episode starts when the burst ends. A stop of the robot, which is one of the
-    possible disturbances, is treated in the same way, and so is an exception of the environment,
-    after which the environment is reset.
+    At random steps a burst of 3 to 19 random or zero actions begins. It leads to states into which
+    a student gets while it still learns, so that the teacher learns to recover from them. The
+    library must not learn the actions of the burst. For the library the episode is therefore
+    truncated before the burst, and another one starts after it. A stop of the robot, one of the
+    disturbances, is treated in the same way. After an exception of the environment, the library's
+    episode is truncated and the environment is reset.
 
-    The library observes the readings that arrived. A missing reading of a channel is replaced by
-    the last reading that this channel had before. While messages are lost, the previous action is
-    sent again, and the library's next step starts when a message arrives.
+    The library observes the readings that arrived. A missing reading is replaced by the channel's
+    last one. While messages are lost, the previous action is sent again, and the library's next
+    step starts when a message arrives.
 
-    Discrete action spaces are kept. `info` is left empty, because the library copies it in every
-    step and nothing reads it.
+    Discrete action spaces are kept. `info` is always empty.
 
     Args:
         env: The environment.

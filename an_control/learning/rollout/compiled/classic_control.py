@@ -29,7 +29,10 @@ F32 = np.float32
 
 @dataclass
 class ClassicControlBatch(EnvironmentBatch):
-    """Compiled physics of one of gymnasium's classic control tasks; see `EnvironmentBatch`."""
+    """Compiled physics of a classic control task of gymnasium, for many episodes at once.
+
+    The attributes are those of `EnvironmentBatch`.
+    """
 
     start: Callable[[int], np.ndarray]
     observe: Any

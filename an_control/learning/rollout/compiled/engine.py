@@ -42,10 +42,9 @@ class IdentityHints(NamedTuple):
     The sizes are P candidate policies, R episodes, N channels and d LSTM units.
 
     Attributes:
-        codes: Vector of each channel that is added to its neuron's gates, in the gate order of
-            `PackedWeights` (P, N, 4d) float32.
-        hinted: 1 if the channel's neuron gets its vector from `codes` in the episode, else 0 (R, N)
-            float32.
+        codes: The hint of each channel, a vector that is added to its neuron's gates (P, N, 4d)
+            float32, in the gate order of `PackedWeights`.
+        hinted: 1 if the channel's neuron gets its hint in the episode, else 0 (R, N) float32.
     """
 
     codes: np.ndarray
@@ -83,11 +82,11 @@ class FusedEngine:
         disturbance: DisturbanceSettings = NO_DISTURBANCE,
         hints: IdentityHints | None = None,
     ) -> Outcomes:
-        """Play every model through every episode; `RolloutEngine.play` describes the result.
+        """Play R episodes with each of P policies, and return the results of all.
 
         Args:
-            models: P candidate policies; with `hints`, LSTM policies of the same sizes.
-            starts: Seeds of each of R episodes.
+            models: The P policies; with `hints`, LSTM policies of the same sizes.
+            starts: Seeds of each of the R episodes.
             disturbance: Disturbance of the readings.
             hints: Vectors that tell each sensory neuron (a channel's network) which channel it
                 reads; None for none.
@@ -135,7 +134,9 @@ class FusedEngine:
         return Outcomes(returns, steps, "a reward or reading was not finite" if failed else None)
 
     def make_initial_states(self, starts: Sequence[EpisodeSeeds]) -> np.ndarray:
-        """Return the state of the simulated physics, S numbers, at the start of R episodes (R, S).
+        """Return the states (R, S) of the simulated physics at the start of R episodes.
+
+        A state has S numbers.
 
         Args:
             starts: Seeds of each episode, of which only the environment's seed is used.
@@ -247,9 +248,9 @@ class FusedEngine:
 
 
 def stack_weights(models: Sequence[Model]) -> PackedWeights:
-    """Stack the weights of models of the same sizes, as compiled rollouts need them.
+    """Stack the weights of several models into arrays for compiled rollouts.
 
-    The first index of each array of weights is that of the model.
+    The models must have the same sizes. The first index of each array of weights is the model.
 
     Raises:
         ValueError: The models have a part that compiled rollouts do not support.

@@ -40,16 +40,17 @@ from an_control.system.compiled_cache import njit
 
 
 class RolloutConditions(NamedTuple):
-    """Disturbance of E episodes with N channels, as arrays; an empty array has no effect.
+    """Disturbances of E episodes with N channels, as arrays; an empty array has no effect.
 
     Attributes:
-        order: Index of the signal that arrives in each input slot (E, K, N) int64. It is constant
-            during a block of `every` steps; an episode has K blocks.
+        order: Index of the signal that arrives in each input slot (E, K, N) int64, for K blocks of
+            steps. Within a block it does not change.
         every: Number of steps in a block; 0 if an episode is one block.
         noise: Readings of extra channels that carry only noise (E, steps, channels) float32.
         present: 0 for a missing signal, else 1 (E, N) float64.
         copied: Index of the signal that each of C extra channels repeats (E, C) int64.
-        hinted: 1 if a signal's neuron gets its vector of `IdentityHints`, else 0 (E, N) float32.
+        hinted: 1 if a channel's neuron is told by `IdentityHints` which channel it reads, else 0
+            (E, N) float32.
     """
 
     order: np.ndarray
@@ -114,15 +115,15 @@ def run_rollouts(
     returns,
     steps,
 ):
-    """Play every candidate's episodes to their ends, or for `limit` steps.
+    """Play E episodes with each of P candidate policies, in compiled code.
 
-    The policies have d LSTM units, and B of the E episodes are played at once. The state of the
-    physics is S numbers.
+    B episodes are played at once. The policies have d LSTM units. The state of the physics is S
+    numbers.
 
     Args:
-        candidates: `PackedWeights` of P candidates.
-        hints: The field `codes` of `IdentityHints`: vectors (P, N, 4d) float32 that are added to
-            the gates of each channel's neuron; an empty array for none.
+        candidates: `PackedWeights` of the P candidates.
+        hints: Vectors (P, N, 4d) that tell each channel's neuron which channel it reads, the field
+            `codes` of `IdentityHints`; an empty array for none.
         observe: Compiled function (state (S, B), readings (N, B)) that writes the readings.
         advance: Compiled function (state, action, reward, ended) that advances the physics by a
             step.

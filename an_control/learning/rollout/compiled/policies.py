@@ -33,14 +33,15 @@ MASS = np.float64(ROUND_MASS)
 def copy_candidate_weights(
     candidates, candidate_index, column, gate_weights, score_biases, score_weights, head_weights
 ):
-    """Copy a candidate policy's weights into a column of the batch.
+    """Copy the weights of one candidate policy to the place of one episode in a batch.
 
-    There are d LSTM units (K with padding), M queries, and B columns. A column is one episode.
+    Each weight array of the batch has the episode as its last index (B episodes), here called
+    column. There are d LSTM units (K with padding) and M queries.
 
     Args:
         candidates: `PackedWeights` of all candidates.
         candidate_index: Index of the candidate.
-        column: Index of the column.
+        column: Index of the episode in the batch.
         gate_weights: Output: weights and biases of the LSTMs' gates, with the R rows of
             `PackedWeights.gate_rows` (R, 4d, B).
         score_biases: Output: biases of the attention scores (M, B).
@@ -63,20 +64,20 @@ def copy_candidate_weights(
 def compute_common_gates_and_input_weights(
     options, gate_weights, previous_action, common_gates, input_weights
 ):
-    """Compute the part of the gates, and the input weights, that all LSTMs share in a step.
+    """Compute from the previous action what is the same in the gates of all channels' LSTMs.
 
-    Every channel has an LSTM with the same weights. Both results depend on the previous action, but
-    not on readings. There are F inputs of an LSTM, d LSTM units, A actions and B episodes
-    (columns).
+    Every channel has an LSTM of d units with the same weights. Its F inputs are computed from the
+    channel's readings. There are A actions and B episodes (columns).
 
     Args:
         options: Options of the policy, a `KernelOptions`.
-        gate_weights: Weights and biases of the gates, with the R rows of
-            `PackedWeights.gate_rows` (R, 4d, B).
+        gate_weights: Weights and biases of the gates, with the R rows of `PackedWeights.gate_rows`
+            (R, 4d, B).
         previous_action: Previous actions (A, B).
-        common_gates: Output: the part of the gates that all channels share (4d, B).
-        input_weights: Output: weights in the gates of the F inputs (F, 4d, B), which an LSTM gets
-            from its channel's readings.
+        common_gates: Output: biases plus the effect of the previous action (4d, B), a term of the
+            gates of every channel.
+        input_weights: Output: weights of the F inputs in the gates (F, 4d, B). They depend on the
+            previous action if the policy multiplies inputs and actions.
     """
     inputs, actions, gates = options.inputs, previous_action.shape[0], common_gates.shape[0]
     for g in range(gates):
@@ -131,8 +132,8 @@ def compute_gates_without_recurrence(
     """Compute the sums that enter the LSTMs' gates, without the recurrent part.
 
     The sums come from readings, actions and biases; the LSTMs' previous outputs are added later.
-    There are N input slots, each with an LSTM of d units, and B episodes. A neuron has F inputs:
-    the reading alone (F = 1), or the reading and its change (F = 2).
+    There are N input slots, each with an LSTM of d units, and B episodes. An LSTM has F inputs: the
+    reading alone (F = 1), or the reading and its change (F = 2).
 
     Args:
         readings: (N, B) the readings of the input slots.
@@ -161,13 +162,13 @@ def compute_gates_without_recurrence(
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def add_identity_hints(gates, hints):
-    """Add to each neuron's gates the vector that tells it which channel it reads, in place.
+    """Add to the gates of each sensory neuron a hint which channel the neuron reads, in place.
 
-    There are N input slots, d LSTM units and B episodes (columns).
+    There are N input slots, each with a neuron of d LSTM units, and B episodes (columns).
 
     Args:
         gates: Gates (N, 4d, B), which this changes.
-        hints: Vectors (N, 4d, B); an empty array adds nothing.
+        hints: The hints, vectors (N, 4d, B); an empty array adds nothing.
     """
     for i in range(hints.shape[0]):
         for g in range(gates.shape[1]):
@@ -222,11 +223,11 @@ def run_stacked_neurons(stacks, common, input_weights, outputs):
 def compute_gates_in_one_pass(
     readings, common_gates, input_weights, recurrent_weights, outputs, gates
 ):
-    """Compute the gates' values in one pass, for LSTMs with one input and K = 8.
+    """Compute the values of the LSTMs' gates in one pass, a fast version for small LSTMs.
 
-    In this case it is a faster substitute for `compute_gates_without_recurrence`,
-    `add_matrix_products` and `apply_tanh_to_gates`. There are N input slots, d LSTM units, padded
-    to K, and B episodes (columns).
+    It is for LSTMs with one input and d units, padded to K = 8. For them it replaces
+    `compute_gates_without_recurrence`, `add_matrix_products` and `apply_tanh_to_gates`. There are N
+    input slots and B episodes (columns).
 
     Args:
         readings: Readings of the input slots (N, B).
@@ -252,11 +253,11 @@ def compute_gates_in_one_pass(
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def compute_attention_in_one_pass(score_biases, score_weights, outputs, attention):
-    """Compute the attention from the neurons' outputs in one pass, for tanh attention and K = 8.
+    """Compute the attention weights in one pass, a fast version for small neurons and tanh.
 
-    In this case it is a faster substitute for `set_scores_to_bias`, `add_matrix_products` and
-    `convert_scores_to_weights`. There are N input slots, neurons whose units are padded to K, M
-    queries and B episodes (columns).
+    It is for neurons whose units are padded to K = 8. For them it replaces `set_scores_to_bias`,
+    `add_matrix_products` and `convert_scores_to_weights`. There are N input slots, M queries and B
+    episodes (columns).
 
     Args:
         score_biases: Biases of the scores (M, B).
@@ -291,13 +292,13 @@ def apply_tanh_to_gates(gates):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def advance_lstm_cells(gates, outputs, cells):
-    """Compute the next cells and outputs of the LSTMs.
+    """Advance the LSTMs by one step: compute their next cells and outputs from their gates.
 
     There are N input slots, each with an LSTM of d units, and B episodes.
 
     Args:
         gates: (N, 4d, B) tanh of the sums of input gate, forget gate, output gate and candidate, in
-            this order. If t is such a value of a gate, the gate itself is (1 + t) / 2, which equals
+            this order. From such a value t the three gates are computed as (1 + t) / 2, which is
             the sigmoid of twice the sum.
         outputs: (N, K, B) overwritten in its first d rows with the outputs; the other rows pad it.
         cells: (N, d, B) overwritten with the next cells.
@@ -332,11 +333,10 @@ def set_scores_to_bias(biases, scores):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def convert_scores_to_weights(softmax, scores, scratch):
-    """Replace attention scores by attention weights, in place.
+    """Replace attention scores by attention weights, their softmax or tanh, in place.
 
-    For a softmax, eight partial sums over every eighth query are added up, as in the policy's
-    compiled engine, so that both give the same bits. There are N input slots, M queries and B
-    episodes (columns).
+    For a softmax, the terms are summed in the same order as in the policy's compiled engine, so
+    that both give the same bits. There are N input slots, M queries and B episodes (columns).
 
     Args:
         softmax: Whether the attention is a softmax over the queries, else a tanh.
@@ -383,8 +383,9 @@ def sum_weighted_readings(
 ):
     """Sum the readings of all input slots, weighted by the attention of each query.
 
-    To the last bit, the sums do not depend on the order of the slots. They are normalised if the
-    policy's options say so. There are N input slots, M queries and B episodes (columns).
+    The terms are rounded so that the sums are the same in any order of the slots. The sums are
+    normalised if the policy's options say so. There are N input slots, M queries and B episodes
+    (columns).
 
     Args:
         options: Options of the policy, a `KernelOptions`.
@@ -420,18 +421,17 @@ def sum_weighted_readings(
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def compute_head_input(softmax, sums, weight_sums, scratch, head_input):
-    """Compute the head's input from the sums over the input slots.
+    """Compute the input of the head, the network that computes the actions, from sums over slots.
 
     There are M queries and B episodes (columns).
 
     Args:
         softmax: Whether the attention is a softmax over the queries, else a tanh.
-        sums: Weighted sums of the readings (M, B).
+        sums: Sums of the input slots' readings, weighted by attention (M, B).
         weight_sums: Sums of the attention weights, for a softmax (M, B).
         scratch: Scratch space (M, B) float32.
-        head_input: Output: the head's input float64. For a softmax (2 M - 2, B): the sums of all
-            queries but the last, then their attention weights; for a tanh (M, B): of each sum its
-            tanh.
+        head_input: Output: the head's input float64. For a softmax (2 M - 2, B): `sums`, then
+            `weight_sums` - 1, both without the last query. For a tanh (M, B): the tanh of each sum.
     """
     queries = sums.shape[0]
     if softmax:
@@ -512,10 +512,9 @@ def _count_weights_after_first_layer(widths):
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def compute_sum_rounding_number(max_sum):
-    """Return a number that rounds terms when it is added to them and subtracted again.
+    """Return a number r by which the terms of a sum are rounded, as `(term + r) - r`.
 
-    The sum of terms that are rounded in this way is exact in any order. The function of this name
-    in the policy's engine returns the same number.
+    The sum of terms that are rounded in this way is exact, and therefore the same in any order.
 
     Args:
         max_sum: Upper bound of the absolute sum of the terms.
