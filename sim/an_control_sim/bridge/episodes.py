@@ -216,7 +216,7 @@ class RunSummary:
 
     @property
     def timeout_count(self) -> int:
-        """The number of steps in which the safe command was applied, because none came in time."""
+        """The number of steps in which no command arrived in time, so the safe one was applied."""
         return sum(one.timeouts for one in self.episodes)
 
     def compute_latency_quantile_s(self, share: float) -> float:
