@@ -85,7 +85,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode; `vary_robot` has set how: "usual", "rest" or "posture"."""
+        """Start an episode in the state that `vary_robot` has set: "usual", "rest" or "posture"."""
         self._effect = None
         if self._settings.start != NOMINAL.start:
             options = {**(options or {}), "start": self._settings.start}
@@ -97,7 +97,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
             return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Make a step with the action that the motors carry out, after their gain and lag."""
+        """Make a step with the action that results from the motors' gain and lag, if set."""
         if self._has_motor_effects:
             action = self._compute_motor_output(np.asarray(action))
         return self.env.step(action)
