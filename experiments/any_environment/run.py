@@ -23,5 +23,8 @@ STEPS = tuple(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the trainings that are not done and return the exit status."""
+    """Learn a policy for each of three gymnasium environments by `an-control learn`.
+
+    Environments that are done are skipped. Return the exit status.
+    """
     return run_steps(RUNS, STEPS, make_step_parser(__doc__).parse_args(arguments))

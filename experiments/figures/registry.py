@@ -33,7 +33,7 @@ PAGE = (*SIMULATED, "an_control/view", "experiments/live_page")
 
 @dataclass(frozen=True)
 class FigureCommand:
-    """A command line that makes a figure, or fills one column of its table."""
+    """A command line that makes a figure (table or picture), or fills one column of a table."""
 
     command: str
     """Command line as in a shell, in the root of a clone."""
@@ -63,7 +63,7 @@ class PageFigure:
 
     @property
     def name(self) -> str:
-        """Return the figure's page and title as text, by which the command line selects it."""
+        """The name by which the command line selects the figure, such as "README.md: Results"."""
         return f"{self.page}: {self.table or self.place}"
 
     @property
@@ -73,14 +73,21 @@ class PageFigure:
 
     @property
     def is_written_by_commands(self) -> bool:
-        """Return whether the commands write the whole figure, so that nothing is copied by hand."""
+        """Return whether the commands write the whole figure, with nothing to copy by hand."""
         return (
             self.is_picture or bool(self.table) or all(c.column is not None for c in self.commands)
         )
 
 
 def format_evaluation_command(model: str, options: str, episodes: int, protocols: str) -> str:
-    """Return the command line that evaluates a shipped model with seed 1."""
+    """Return the command line that evaluates a shipped model with seed 1.
+
+    Args:
+        model: The name of the model in `models`.
+        options: Further options of `an-control evaluate`.
+        episodes: The number of episodes under each disturbance.
+        protocols: The disturbances, with spaces between them, such as "none delay=1".
+    """
     words = f"--episodes {episodes} --seed 1 --table {protocols}"
     return " ".join(f"an-control evaluate models/{model}.safetensors {options} {words}".split())
 
@@ -94,9 +101,17 @@ def make_card_table_entry(
     column: int = 1,
     unmonitored_protocols: str = "",
 ) -> PageFigure:
-    """Return the registry's entry for the table of results on a model's card.
+    """Return the registry's entry for the table of results on a model's card (the page about it).
 
-    The returns without monitor, under `unmonitored_protocols`, stand in the column after `column`.
+    Args:
+        model: The name of the model in `models`.
+        code: The code on which the results depend.
+        episodes: The number of episodes under each disturbance.
+        protocols: The disturbances of the evaluation.
+        options: Further options of the evaluation.
+        column: The index of the column with its returns.
+        unmonitored_protocols: Disturbances of a second evaluation, without monitor, whose returns
+            stand in the next column; "" for none.
     """
     commands = [
         FigureCommand(format_evaluation_command(model, options, episodes, protocols), column)
@@ -110,7 +125,7 @@ def make_card_table_entry(
 
 
 def make_table_entry(table: PageTable) -> PageFigure:
-    """Return the registry's entry for a table that an experiment writes between marks in a page."""
+    """Return the registry's entry for a table that an experiment writes into a page."""
     known = {"ant": ANT, "ant_quick": ANT, "cartpole": CARTPOLE}
     folder = table.page.split("/")[1]
     return PageFigure(
@@ -132,7 +147,15 @@ def make_table_entry(table: PageTable) -> PageFigure:
 def make_picture_entry(
     page: str, path: str, command: str, code: Sequence[str], *models: str
 ) -> PageFigure:
-    """Return the registry's entry for a picture on a page."""
+    """Return the registry's entry for a picture on a page.
+
+    Args:
+        page: The page.
+        path: The path of the picture from the page's folder.
+        command: The command line that makes the picture.
+        code: The code on which it depends.
+        *models: The models on which it depends.
+    """
     return PageFigure(page, path, (FigureCommand(command),), tuple(code), "1", "0", tuple(models))
 
 
@@ -368,9 +391,12 @@ TABLE_ROW = re.compile(r"^\|.*\|$")
 
 
 def find_page_tables(text: str) -> dict[str, list[str]]:
-    """Return the lines of each table of a page.
+    """Return the tables of a page, each as its lines.
 
-    The key of a table is the title in the marks around it, or else the heading above it.
+    The key is the title in the comment before the table, or else the heading above it.
+
+    Args:
+        text: The Markdown text of the page.
     """
     found: dict[str, list[str]] = {}
     place, fenced, lines = "", False, text.splitlines()
@@ -391,6 +417,10 @@ def find_page_tables(text: str) -> dict[str, list[str]]:
 
 
 def has_numbers(table: Sequence[str]) -> bool:
-    """Return whether a cell of the table's body has a digit outside of code and links."""
+    """Return whether a Markdown table contains digits, except in its head, in code and in links.
+
+    Args:
+        table: The lines of the table.
+    """
     body = (re.sub(r"`[^`]*`|\]\([^)]*\)", "", row) for row in table[2:])
     return any(re.search(r"\d", row) for row in body)
