@@ -30,7 +30,10 @@ SMOKE = TrainingBudget(draws=1, draw_updates=2, seeds=1, updates=2, t_maze=20)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the trainings that are not done, write the tables, and return the exit status."""
+    """Compare how well recurrent networks remember; write tables and picture of report.md.
+
+    Trainings that are done are skipped. Return the exit status.
+    """
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, help="folder of the trainings (default: runs/memory)")
     parser.add_argument(
@@ -53,7 +56,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def compare_memories(out: Path, budget: TrainingBudget, picture: Path) -> dict[str, str]:
-    """Run the trainings of a folder that are not done, draw their curves, and return the tables."""
+    """Run the trainings that are not done, draw the learning curves, and return the tables.
+
+    Args:
+        out: The folder of the trainings.
+        budget: The number and length of the trainings.
+        picture: The picture to write.
+
+    Returns:
+        The Markdown tables, by title.
+    """
     comparison = MemoryComparison(
         RunFolder(out, MemoryComparison.make_config(budget, SEED)), budget, SEED
     )

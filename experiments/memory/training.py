@@ -27,7 +27,7 @@ CURVE_EPISODES = 64
 
 @dataclass(frozen=True)
 class ComparedMemory:
-    """A recurrent network that is compared.
+    """A kind of recurrent network that takes part in the comparison.
 
     Attributes:
         name: The name in tables.
@@ -103,7 +103,14 @@ class MemoryNetwork(nn.Module):
         self.head = nn.Linear(sizes.units, task.answers)
 
     def forward(self, seen: Tensor) -> Tensor:
-        """Return scores (B, T, answers) for inputs (T, B, F), or (B, answers) of the final step."""
+        """Return scores of the K possible answers at each step, or at the final step only.
+
+        Args:
+            seen: The inputs (T, B, F) of T steps, B episodes and F inputs.
+
+        Returns:
+            The scores (B, T, K), or (B, K) for the final step.
+        """
         if self._last:
             scores: Tensor = self.head(self.memory.compute_last_output(seen))
             return scores
@@ -112,7 +119,14 @@ class MemoryNetwork(nn.Module):
         return every
 
     def predict_answers(self, seen: np.ndarray) -> np.ndarray:
-        """Return the likeliest answers (B, T), or (B,) of the final step, to inputs (T, B, F)."""
+        """Return the answer with the highest score at each step, or at the final step only.
+
+        Args:
+            seen: The inputs (T, B, F) of T steps, B episodes and F inputs.
+
+        Returns:
+            The indices of the answers (B, T), or (B,) for the final step.
+        """
         with torch.no_grad():
             found: np.ndarray = self(torch.from_numpy(seen)).argmax(-1).numpy()
         return found
@@ -141,10 +155,18 @@ def _count_parameters(sizes: RecurrenceSizes, task: MemoryTask) -> int:
 def train_memory(
     task: MemoryTask, memory: ComparedMemory, draw: DrawnSettings, updates: int, seed: int
 ) -> dict[str, Any]:
-    """Train a memory (recurrent network) once, and return score, learning curve and costs for JSON.
+    """Train a recurrent network once on a task, and return its score, learning curve and costs.
 
-    In the result "diverged" is True if a loss was not finite, or if the final losses are above that
-    of guessing at random.
+    Args:
+        task: The task.
+        memory: The kind of network.
+        draw: The settings of the training.
+        updates: The number of updates.
+        seed: The seed of the training.
+
+    Returns:
+        A dict for JSON. "diverged" in it is True if a loss was not finite, or if the final losses
+        are above that of guessing at random.
     """
     torch.set_num_threads(1)
     torch.manual_seed(seed)

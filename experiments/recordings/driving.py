@@ -26,10 +26,17 @@ SPIN_EVERY = 100
 def record_driving(
     folder: Path, model: Path, episodes: int, seed: int, max_noise_sd: float
 ) -> None:
-    """Record episodes of the Ant as a bag.
+    """Record episodes of the simulated Ant under a policy node as a ROS bag, to learn from.
 
-    The noise is added after the actions (-1..1) have been recorded; each episode draws its standard
-    deviation.
+    The robot gets the recorded actions plus noise, so that it also reaches unusual states.
+
+    Args:
+        folder: The bag to make; an old one is replaced.
+        model: The policy's model file.
+        episodes: The number of episodes.
+        seed: The seed of the first episode.
+        max_noise_sd: The maximum standard deviation of the noise on the actions (-1..1); each
+            episode draws its own.
     """
     from rclpy.parameter import Parameter
 
@@ -68,7 +75,7 @@ def record_driving(
 
 
 class AntDrive:
-    """The simulated Ant and the policy node that controls it, which plays episodes.
+    """A simulated Ant that is controlled by a policy node in this process, to play episodes.
 
     Args:
         node: The node, which is active, in lockstep.

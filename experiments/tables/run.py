@@ -81,5 +81,8 @@ OTHERS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the tables that are missing and return the exit status."""
+    """Evaluate the Ant and CartPole, and write the tables of report.md that are missing.
+
+    Return the exit status.
+    """
     return write_tables(__doc__, RUNS, TABLES, OTHERS, arguments)
