@@ -50,7 +50,7 @@ ROBOTS: dict[str, tuple[object, ...]] = {
 
 @contextmanager
 def run_simulation(*arguments: object) -> Iterator[Any]:
-    """Run `an-control sim` with these arguments during a `with` block; yield the running simulation."""
+    """Run `an-control sim` with these arguments in a `with` block; yield the running simulation."""
     from view.conftest import simulation
 
     with tempfile.TemporaryDirectory() as folder, simulation(Path(folder), *arguments) as one:
