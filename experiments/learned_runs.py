@@ -41,11 +41,7 @@ class SettingsMismatchError(ValueError):
 
 
 def run_an_control(*arguments: str) -> None:
-    """Run the command `an-control` with these arguments, and wait for its end.
-
-    Raises:
-        CalledProcessError: The command failed.
-    """
+    """Run the command `an-control` with these arguments, and wait for its end."""
     program = Path(sys.executable).parent / "an-control"
     subprocess.run([program, *arguments], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
@@ -53,16 +49,7 @@ def run_an_control(*arguments: str) -> None:
 def evaluate_run(
     folder: Path, task: str, protocols: list[str], episodes: int, seed: int, *options: str
 ) -> None:
-    """Evaluate the trained model in a folder, and write the results to rows.json there.
-
-    Args:
-        folder: The folder of the run, with model.safetensors.
-        task: The task or gymnasium id.
-        protocols: The disturbances under which the model is evaluated.
-        episodes: The number of episodes under each disturbance.
-        seed: The seed of the episodes.
-        *options: Further options of `an-control evaluate`.
-    """
+    """Evaluate the model in a folder under disturbances, and write the results to rows.json there."""
     run_an_control(
         *("evaluate", str(folder / "model.safetensors"), "--task", task, *options),
         *("--episodes", str(episodes), "--seed", str(seed)),
@@ -73,10 +60,6 @@ def evaluate_run(
 
 def write_settings_and_tell_if_unfinished(run: Path, settings: Settings) -> bool:
     """Return whether a run still has to be made; if so, write its settings to its folder.
-
-    Args:
-        run: The folder of the run.
-        settings: The settings of its training and evaluation.
 
     Raises:
         SettingsMismatchError: The folder has a run with other settings.
@@ -92,11 +75,8 @@ def write_settings_and_tell_if_unfinished(run: Path, settings: Settings) -> bool
 def read_results(results_file: Path, policies: Mapping[Path, Settings]) -> Results:
     """Return the results of all runs, from the results file and from the runs' folders.
 
-    If both have a result, that in the run's folder counts.
-
-    Args:
-        results_file: The JSON file that keeps results, because folders of runs are not kept.
-        policies: For the folder of each policy's runs, the settings that its runs must have.
+    If both have a result, that in the folder counts. `policies` maps the folder of each policy's
+    runs to the settings that they must have.
 
     Raises:
         SettingsMismatchError: A run has other settings.
@@ -114,12 +94,7 @@ def read_results(results_file: Path, policies: Mapping[Path, Settings]) -> Resul
 
 
 def update_results_file(results_file: Path, policies: Mapping[Path, Settings]) -> Results:
-    """Add the results in the runs' folders to the results file, and return all results.
-
-    Args:
-        results_file: The file; see `read_results`.
-        policies: For the folder of each policy's runs, the settings that its runs must have.
-    """
+    """Add the results in the runs' folders to the results file, and return all results."""
     found = read_results(results_file, policies)
     results_file.parent.mkdir(parents=True, exist_ok=True)
     results_file.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
@@ -161,21 +136,13 @@ def _check_same_settings(run_name: str, settings: Settings, expected: Settings) 
 def list_protocol_results(results: Results, policy: Path, protocol: str) -> list[dict[str, Any]]:
     """Return a policy's results under one disturbance, one for each seed; [] if it has no runs.
 
-    Args:
-        results: The results from `read_results`.
-        policy: The folder of the policy's runs.
-        protocol: The disturbance.
+    `policy` is the folder of its runs.
     """
     return [run["protocols"][protocol] for _, run in sorted(results.get(policy.name, {}).items())]
 
 
 def format_parameters_and_seeds(results: Results, policy: Path) -> list[str]:
-    """Format a policy's number of parameters and number of training runs as two cells of a table.
-
-    Args:
-        results: The results from `read_results`.
-        policy: The folder of the policy's runs.
-    """
+    """Format a policy's number of parameters and number of seeds as two cells of a table."""
     runs = results[policy.name].values()
     return [", ".join(sorted({str(run["parameters"]) for run in runs})), str(len(runs))]
 
@@ -190,9 +157,6 @@ def compute_return_and_error(results: list[dict[str, Any]]) -> tuple[float, floa
     """Return a policy's mean return under a disturbance, and the standard error of that mean.
 
     The error is computed over the seeds, or over the episodes if there is one seed.
-
-    Args:
-        results: A result for each seed, from `list_protocol_results`.
     """
     mean, error = compute_mean_and_error([one["mean"] for one in results])
     if len(results) == 1:

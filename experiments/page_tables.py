@@ -56,8 +56,7 @@ class PageTable:
     def make_step(self, runs: Path) -> ExperimentStep:
         """Return the command line that runs the evaluation and writes the table into the page.
 
-        Args:
-            runs: The folder that keeps the state of a stopped evaluation.
+        `runs` is the folder that keeps the state of a stopped evaluation.
         """
         command = [
             *("an-control", "evaluate", f"models/{self.model}.safetensors"),
@@ -87,12 +86,7 @@ def write_tables(
 ) -> int:
     """Parse the command line of an experiment, write its tables, and return the exit status.
 
-    Args:
-        description: The help text of the command line.
-        runs: The folder of the experiment's state.
-        tables: The tables; the option `--only` selects some.
-        other_steps: Further command lines, which are run if `--only` is not given.
-        arguments: The command line; None for that of this process.
+    The option `--only` selects tables; without it, `other_steps` are run, too.
     """
     titles = [table.title for table in tables]
     parser = make_step_parser(description)

@@ -112,11 +112,7 @@ def _hash_file(path: str) -> str | None:
 
 
 def make_step_parser(description: str | None) -> argparse.ArgumentParser:
-    """Create the command-line parser of an experiment that consists of steps.
-
-    Args:
-        description: The help text, of which the first line is shown.
-    """
+    """Create the command-line parser of an experiment that consists of steps."""
     parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
     add_step_options(parser)
     return parser
@@ -138,10 +134,7 @@ def add_smoke_option(parser: argparse.ArgumentParser) -> None:
 def run_steps(folder: Path, steps: Sequence[ExperimentStep], options: argparse.Namespace) -> int:
     """Run the steps of an experiment that are not done, up to the first failure.
 
-    Args:
-        folder: The folder in which the file done.json lists the steps that are done.
-        steps: The steps.
-        options: The parsed options of `make_step_parser`.
+    The file done.json in the folder lists those that are done.
 
     Returns:
         The exit status: 0, or that of the command that failed.

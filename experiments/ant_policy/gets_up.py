@@ -120,12 +120,9 @@ class Trials:
     def measure_return(
         self, unscaled_weights: np.ndarray, seeds: np.ndarray, noise: float = 0.0
     ) -> float:
-        """Return how well a reflex works: the mean return over several starts, less penalties.
+        """Return a reflex's mean return over several starts, less penalties for failures.
 
-        Args:
-            unscaled_weights: The weights of the reflex; see `Reflex.from_candidate`.
-            seeds: The seeds of the starts.
-            noise: The standard deviation of noise on the actions.
+        The weights are those of `Reflex.from_candidate`; `noise` is that on the actions.
         """
         reflex = self.make_reflex(unscaled_weights)
         return float(
@@ -188,11 +185,6 @@ def join_reflex_and_teacher(
     """Return the weights of one network that gets the Ant up by a reflex and walks by a teacher.
 
     It acts like the reflex while the torso's height is below `LYING`, else like the teacher.
-
-    Args:
-        layers: The weights and biases of the teacher's three layers.
-        reflex: The reflex.
-        height_index: The index of the torso's height among the readings.
     """
     (first, first_bias), (second, second_bias), (last, last_bias) = layers
     matrix, constant = reflex.matrix[:, :-1], reflex.matrix[:, -1]

@@ -28,10 +28,7 @@ MODEL = f"{RUNS}/ant.safetensors"
 def make_student_stage(recipe: str, seed: int, start_model: str = "") -> ExperimentStep:
     """Return the command line that trains a student policy to imitate the Ant's teacher.
 
-    Args:
-        recipe: The name of a file in `RECIPES`, with the settings of the training.
-        seed: The seed of the training.
-        start_model: The model file from which the training continues; "" for random weights.
+    The training starts from the model `start_model`, or from random weights if that is "".
     """
     out = f"{RUNS}/{recipe}_{seed}"
     start = f" --start-model {start_model}" if start_model else ""

@@ -23,8 +23,5 @@ STEPS = tuple(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Learn a policy for each of three gymnasium environments by `an-control learn`.
-
-    Environments that are done are skipped. Return the exit status.
-    """
+    """Learn policies for three gymnasium environments, unless done; return the exit status."""
     return run_steps(RUNS, STEPS, make_step_parser(__doc__).parse_args(arguments))

@@ -40,8 +40,5 @@ OTHERS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Evaluate the CarRacing and Pong policies, and write the tables of report.md that are missing.
-
-    Return the exit status.
-    """
+    """Write the missing tables about CarRacing and Pong in report.md; return the exit status."""
     return write_tables(__doc__, RUNS, TABLES, OTHERS, arguments)

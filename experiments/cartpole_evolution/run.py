@@ -66,12 +66,7 @@ def read_learning_curve(folder: Path) -> np.ndarray:
 
 
 def save_states(runs: Path, saved: Path) -> None:
-    """Copy the states of unfinished runs and their validations, so that another clone can continue.
-
-    Args:
-        runs: The folder with all runs.
-        saved: The folder into which the states are copied.
-    """
+    """Copy the states of all runs in `runs` to `saved`, so that another clone can continue them."""
     for metrics in runs.glob("seed-*/metrics.jsonl"):
         folder = saved / metrics.parent.name
         folder.mkdir(parents=True, exist_ok=True)
@@ -82,24 +77,14 @@ def save_states(runs: Path, saved: Path) -> None:
 
 
 def restore_states(runs: Path, saved: Path) -> None:
-    """Copy saved states of runs back, unless a run exists here already, so that the runs continue.
-
-    Args:
-        runs: The folder with all runs.
-        saved: The folder into which `save_states` copied the states.
-    """
+    """Copy states of runs from `saved` back to `runs`, except for runs that exist there."""
     for state in saved.glob("seed-*"):
         if not (runs / state.name).exists():
             shutil.copytree(state, runs / state.name)
 
 
 def draw_curves(folders: Sequence[Path], picture: Path) -> None:
-    """Draw the returns during training over steps and over hours, beside the return in the paper.
-
-    Args:
-        folders: The folders of the runs.
-        picture: The file to write.
-    """
+    """Draw the returns during training over steps and over hours, beside the paper's return."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 3.5), layout="constrained")
@@ -121,10 +106,7 @@ def draw_curves(folders: Sequence[Path], picture: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Evolve CartPole policies with EvoJAX's settings, and draw their learning curves.
-
-    Runs that are done are skipped. Return the exit status.
-    """
+    """Evolve CartPole policies unless done, draw their curves, and return the exit status."""
     parser = make_step_parser(__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--generations", type=int, default=20_000)

@@ -65,13 +65,9 @@ class MistakenWiring:
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     def distort_readings(self, true_readings: np.ndarray, is_first_step: bool) -> np.ndarray:
-        """Return the numbers (N,) that the sensors send when the wiring has the mistakes.
+        """Return the numbers (N,) that the sensors send if the wiring has the mistakes.
 
-        They are not yet converted by scale and offset.
-
-        Args:
-            true_readings: The correct, converted readings (N,).
-            is_first_step: Whether this is the first step of an episode.
+        They are not yet converted by scale and offset, as the true readings (N,) are.
         """
         raw = (true_readings - self.offset) / self.scale
         if is_first_step:

@@ -89,10 +89,7 @@ KINDS = (
 def draw_mistake(robot: Robot, clean: Recording, rng: np.random.Generator) -> Mistake:
     """Draw a random mistake in the wiring of a robot.
 
-    Args:
-        robot: The robot.
-        clean: A recording without mistakes, which shows the usual size of the readings.
-        rng: The random generator.
+    `clean` is a recording without mistakes, which shows the usual size of the readings.
     """
     spread = np.nanstd(clean.raw, axis=0) * np.abs(clean.scale)
     kind = str(rng.choice(KINDS))
@@ -119,12 +116,7 @@ def draw_mistake(robot: Robot, clean: Recording, rng: np.random.Generator) -> Mi
 
 
 def make_expected_wiring(recording: Recording, mistakes: Sequence[Mistake]) -> CandidateWiring:
-    """Return the correct diagnosis: the wiring that undoes the given mistakes.
-
-    Args:
-        recording: A recording with the mistakes, which has the mistaken wiring.
-        mistakes: The mistakes.
-    """
+    """Return the correct diagnosis: the wiring that undoes the given mistakes."""
     candidate = CandidateWiring.from_recording(recording)
     for one in mistakes:
         of = recording.actuators if one.kind.startswith("motor") else recording.ids
@@ -158,11 +150,6 @@ def is_diagnosed_wiring_right(
 
     Scales may differ by 10 %, offsets by half a standard deviation of the readings, and motor gains
     by 40 %.
-
-    Args:
-        diagnosed: The wiring that the doctor found.
-        expected: The correct wiring.
-        recording: The recording that the doctor examined.
     """
     for name in ("slots", "delay", "unusable", "motors"):
         if (getattr(diagnosed, name) != getattr(expected, name)).any():
@@ -230,15 +217,9 @@ def run_trial(
 ) -> dict[str, Any]:
     """Run a robot with mistakes in its wiring, let the doctor examine it, and return the results.
 
-    Args:
-        robot: The robot.
-        mistakes: The mistakes.
-        seed: The seed of the run.
-        returns: Whether to measure also the sums of rewards with mistakes, after the repair and
-            without mistakes, and after how many seconds the mistakes are found.
-
-    Returns:
-        The results by name, such as "outcome", a word of `classify_diagnosis`.
+    The result "outcome" is a word of `classify_diagnosis`. With `returns`, the sums of rewards with
+    mistakes, after the repair and without mistakes are measured too, and the seconds until the
+    mistakes are found.
     """
     whole = SECONDS[-1]
     recording, _ = robot.record_run_and_mean_return(
@@ -318,11 +299,7 @@ def iterate_named_trials(options: argparse.Namespace) -> Iterator[tuple[str, Any
 def run_healthy_trial(robot: Robot, disturbance: str, seed: int, seconds: float) -> dict[str, Any]:
     """Run a robot whose wiring is right, and return the mistakes that the doctor wrongly reports.
 
-    Args:
-        robot: The robot.
-        disturbance: What is done to it on purpose, such as "mass=1.3"; "none" for nothing.
-        seed: The seed of the run.
-        seconds: The simulated time in seconds.
+    `disturbance` is what is done to the robot on purpose, such as "mass=1.3"; "none" for nothing.
     """
     settings = EvaluationProtocol.parse(
         f"none,{disturbance}" if disturbance != "none" else disturbance

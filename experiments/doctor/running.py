@@ -86,12 +86,8 @@ class ControlLoop:
     def step(self, seed: int, *, watched: bool, wait: Callable[[], object] = lambda: None) -> None:
         """Make one tick of the controller and one step of the robot, and measure the time.
 
-        A new episode is started first if the last one is over.
-
-        Args:
-            seed: The seed of the episodes.
-            watched: Whether the doctor gets the readings.
-            wait: Called before the tick, for example to wait until it is due.
+        A new episode is started first if the last one is over. The doctor gets the readings if
+        `watched`. `wait` is called before the tick.
         """
         controller, robot, doctor = self.controller, self.robot, self.doctor
         if not self._episodes or robot.over:
@@ -160,11 +156,7 @@ class AnsweringExaminer:
 
 
 def measure_and_print_tick_times(seconds: float) -> None:
-    """Print how long the Ant's control steps take without the wiring doctor, and with it.
-
-    Args:
-        seconds: The duration of the measurement in seconds.
-    """
+    """Print how long the Ant's control steps take without the wiring doctor, and with it."""
     loop = ControlLoop("ant")
     doctor, modes = loop.doctor, ("off", "watching", "examining")
     times: dict[str, list[tuple[float, float, float]]] = {mode: [] for mode in modes}
@@ -204,12 +196,7 @@ def _wait_until(due_s: float) -> None:
 
 
 def print_findings_on_healthy_robots(seconds: float, seeds: int) -> None:
-    """Run robots whose wiring is right, and print what the doctor wrongly announces.
-
-    Args:
-        seconds: The simulated seconds of each run.
-        seeds: The number of runs of each robot.
-    """
+    """Run robots whose wiring is right, and print what the doctor wrongly announces."""
     total = 0
     for name in ROBOTS:
         for other in OTHERS if name == "ant" else OTHERS[:1]:

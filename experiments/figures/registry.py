@@ -82,11 +82,7 @@ class PageFigure:
 def format_evaluation_command(model: str, options: str, episodes: int, protocols: str) -> str:
     """Return the command line that evaluates a shipped model with seed 1.
 
-    Args:
-        model: The name of the model in `models`.
-        options: Further options of `an-control evaluate`.
-        episodes: The number of episodes under each disturbance.
-        protocols: The disturbances, with spaces between them, such as "none delay=1".
+    `protocols` are the disturbances, such as "none delay=1".
     """
     words = f"--episodes {episodes} --seed 1 --table {protocols}"
     return " ".join(f"an-control evaluate models/{model}.safetensors {options} {words}".split())
@@ -103,15 +99,8 @@ def make_card_table_entry(
 ) -> PageFigure:
     """Return the registry's entry for the table of results on a model's card (the page about it).
 
-    Args:
-        model: The name of the model in `models`.
-        code: The code on which the results depend.
-        episodes: The number of episodes under each disturbance.
-        protocols: The disturbances of the evaluation.
-        options: Further options of the evaluation.
-        column: The index of the column with its returns.
-        unmonitored_protocols: Disturbances of a second evaluation, without monitor, whose returns
-            stand in the next column; "" for none.
+    The returns stand in `column`. Those of a second evaluation, without monitor and under
+    `unmonitored_protocols`, stand in the next column.
     """
     commands = [
         FigureCommand(format_evaluation_command(model, options, episodes, protocols), column)
@@ -147,15 +136,7 @@ def make_table_entry(table: PageTable) -> PageFigure:
 def make_picture_entry(
     page: str, path: str, command: str, code: Sequence[str], *models: str
 ) -> PageFigure:
-    """Return the registry's entry for a picture on a page.
-
-    Args:
-        page: The page.
-        path: The path of the picture from the page's folder.
-        command: The command line that makes the picture.
-        code: The code on which it depends.
-        *models: The models on which it depends.
-    """
+    """Return the registry's entry for a picture on a page."""
     return PageFigure(page, path, (FigureCommand(command),), tuple(code), "1", "0", tuple(models))
 
 
@@ -391,12 +372,9 @@ TABLE_ROW = re.compile(r"^\|.*\|$")
 
 
 def find_page_tables(text: str) -> dict[str, list[str]]:
-    """Return the tables of a page, each as its lines.
+    """Return the tables of a Markdown page, each as its lines.
 
     The key is the title in the comment before the table, or else the heading above it.
-
-    Args:
-        text: The Markdown text of the page.
     """
     found: dict[str, list[str]] = {}
     place, fenced, lines = "", False, text.splitlines()
@@ -417,10 +395,6 @@ def find_page_tables(text: str) -> dict[str, list[str]]:
 
 
 def has_numbers(table: Sequence[str]) -> bool:
-    """Return whether a Markdown table contains digits, except in its head, in code and in links.
-
-    Args:
-        table: The lines of the table.
-    """
+    """Return whether a Markdown table contains digits, except in its head, in code and in links."""
     body = (re.sub(r"`[^`]*`|\]\([^)]*\)", "", row) for row in table[2:])
     return any(re.search(r"\d", row) for row in body)

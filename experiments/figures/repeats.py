@@ -70,9 +70,7 @@ def list_evaluation_commands(figure: PageFigure) -> list[str]:
 def evaluate_first_episodes_of_figure(figure: PageFigure, root: Path = ROOT) -> dict[str, Returns]:
     """Repeat the first episodes of each evaluation of a figure; return their returns by command.
 
-    Args:
-        figure: The figure.
-        root: The folder with the code to run.
+    `root` is the folder with the code to run.
     """
     return {
         command: evaluate_first_episodes(command, root)
@@ -84,9 +82,7 @@ def evaluate_first_episodes_of_figure(figure: PageFigure, root: Path = ROOT) -> 
 def evaluate_first_episodes(command: str, root: Path = ROOT) -> Returns:
     """Run the first `EPISODES` episodes of an evaluation; return their returns by disturbance.
 
-    Args:
-        command: The command line of the evaluation.
-        root: The folder with the code to run.
+    `root` is the folder with the code to run.
     """
     words = shlex.split(command)
     words[words.index("--episodes") + 1] = str(EPISODES)
@@ -118,12 +114,7 @@ def check_out_commit(commit: str) -> Iterator[Path]:
 
 
 def list_changed_returns(old: Mapping[str, Returns], new: Mapping[str, Returns]) -> list[str]:
-    """Return a text for each disturbance under which the returns of a figure have changed.
-
-    Args:
-        old: The returns when the figure was made, by command line and disturbance.
-        new: The returns now.
-    """
+    """Return a text for each disturbance under which the returns of a figure have changed."""
     return [
         f"{protocol}: {old.get(command, {}).get(protocol, 'not known')} is now {returns}"
         for command, rows in new.items()

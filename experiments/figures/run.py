@@ -55,9 +55,7 @@ def read_figure_records() -> dict[str, Any]:
 def find_changed_inputs(inputs: Mapping[str, str], record: Mapping[str, Any] | None) -> list[str]:
     """Return which inputs of a figure (commands, models, code) have changed since it was made.
 
-    Args:
-        inputs: The hashes of the inputs now, by name.
-        record: The record of how the figure was made; None if there is none.
+    The inputs are hashes by name. Without a record of the figure, the result is ["no record"].
     """
     if not record:
         return ["no record"]
@@ -68,13 +66,7 @@ def find_changed_inputs(inputs: Mapping[str, str], record: Mapping[str, Any] | N
 def describe_figure(
     figure: PageFigure, changed: Sequence[str], record: Mapping[str, Any] | None
 ) -> str:
-    """Return lines that say whether a figure is stale, when it was made, and by which commands.
-
-    Args:
-        figure: The figure.
-        changed: The names of inputs that have changed since then.
-        record: The record of how it was made; None if there is none.
-    """
+    """Return lines that say whether a figure is stale, when it was made, and by which commands."""
     how = "" if figure.is_written_by_commands else ", by hand"
     when = f"made {record['date']} at {record['commit']}" if record else "no record"
     if record and "repeated" in record:
@@ -132,9 +124,7 @@ def fill_table_rows(rows: Sequence[str], column: int, results: Mapping[str, Any]
 def run_figure_command(command: FigureCommand, results_file: Path) -> int:
     """Run a command that makes a figure, and return its exit status.
 
-    Args:
-        command: The command.
-        results_file: The JSON file for the results, if they are to be copied into a table.
+    If the results are to be copied into a table, the command writes them to `results_file`.
     """
     program, *rest = shlex.split(command.command)
     programs = {
@@ -174,12 +164,8 @@ def make_figure(figure: PageFigure) -> int:
 def record_figures_as_made(figures: Sequence[PageFigure], commit: str, *, at_commit: bool) -> None:
     """Write to the file of records that figures were made at a commit, with hashes of their inputs.
 
-    If the inputs are still the same now, the first episodes are run, and their returns recorded.
-
-    Args:
-        figures: The figures.
-        commit: The commit.
-        at_commit: Whether to hash the inputs as they were at the commit; False for those of now.
+    The inputs are those at the commit if `at_commit`, else those of now. If both are equal, the
+    first episodes are run, and their returns recorded.
     """
     current = SourceTree.from_work_tree()
     tree = SourceTree.from_commit(commit) if at_commit else current

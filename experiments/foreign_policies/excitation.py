@@ -46,14 +46,8 @@ def measure_excitation(
     """Test whether a policy finds the order of the Ant's channels by small motions (excitation).
 
     In each test the channels are permuted at random. The policy plays its motions, finds from their
-    effects which reading belongs to which channel, and then plays an episode.
-
-    Args:
-        path: The policy's file.
-        seeds: A seed for each test, of the permutation and the episode.
-        steps: The maximum number of steps of an episode.
-        on_ground: True to play the motions on the ground before the episode; False to begin the
-            episode with them.
+    effects which reading belongs to which channel, and then plays an episode. The motions are
+    played on the ground before the episode or, unless `on_ground`, at its start.
     """
     env = open_environment(ANT)
     policy, alone = load_policy(path), load_policy(path, "off")

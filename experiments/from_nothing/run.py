@@ -85,23 +85,11 @@ class SearchedTask:
     options: str = ""
 
     def make_result_path(self, folder: Path, kind: str, seed: int) -> Path:
-        """Return the path of the file with the result of one run.
-
-        Args:
-            folder: The folder of all results.
-            kind: The kind of policy and search, a key of `KINDS`.
-            seed: The seed of the run.
-        """
+        """Return the path of the file with the result of one run; `kind` is a key of `KINDS`."""
         return folder / self.name / f"{kind}-{seed}.json"
 
     def make_train_arguments(self, folder: Path, kind: str, seed: int) -> list[str]:
-        """Return the arguments of `an-control train` for one run.
-
-        Args:
-            folder: The folder of all results.
-            kind: The kind of policy and search, a key of `KINDS`.
-            seed: The seed of the run.
-        """
+        """Return the arguments of `an-control train` for one run; `kind` is a key of `KINDS`."""
         result = self.make_result_path(folder, kind, seed)
         words = [self.name, *shlex.split(f"{KINDS[kind].options} {self.options}")]
         words += ["--minutes", f"{self.minutes:g}"]
@@ -111,13 +99,7 @@ class SearchedTask:
         return [*words, "--out", str(result.with_suffix("")), "--json", str(result)]
 
     def run_training(self, folder: Path, kind: str, seed: int) -> None:
-        """Search for a policy by `an-control train`, and store the result.
-
-        Args:
-            folder: The folder of all results.
-            kind: The kind of policy and search, a key of `KINDS`.
-            seed: The seed of the run.
-        """
+        """Search for a policy by `an-control train`, and store the result in the folder."""
         result = self.make_result_path(folder, kind, seed)
         print(f"{self.name}, {KINDS[kind].label}, seed {seed}", flush=True)
         result.parent.mkdir(parents=True, exist_ok=True)
@@ -125,21 +107,14 @@ class SearchedTask:
         result.write_text(json.dumps({"workers": self.workers, **json.loads(result.read_text())}))
 
     def read_results(self, folder: Path, kind: str) -> list[dict[str, Any]]:
-        """Return the results of all finished runs of one kind.
-
-        Args:
-            folder: The folder of all results.
-            kind: The kind of policy and search, a key of `KINDS`.
-        """
+        """Return the results of all finished runs of one kind, a key of `KINDS`."""
         found = sorted((folder / self.name).glob(f"{kind}-*.json"))
         return [json.loads(path.read_text()) for path in found]
 
     def read_validation_curves(self, folder: Path, kind: str) -> list[np.ndarray]:
-        """Return the learning curve of each run of one kind, as `read_validation_curve` does.
+        """Return the learning curve of each run of one kind, a key of `KINDS`.
 
-        Args:
-            folder: The folder of all results.
-            kind: The kind of policy and search, a key of `KINDS`.
+        Each is an array as from `read_validation_curve`.
         """
         found = sorted((folder / self.name).glob(f"{kind}-*/metrics.jsonl"))
         curves = [
@@ -187,10 +162,6 @@ def read_validation_curve(lines: Sequence[str], workers: int = 1) -> np.ndarray:
     """Return a run's learning curve (3, V) at V validations during training.
 
     Its rows are: minutes of one processor core, million steps, mean return.
-
-    Args:
-        lines: The lines of the run's metrics, JSON texts.
-        workers: The number of processes of the run.
     """
     figures = [json.loads(line) for line in lines]
     columns = [
@@ -230,11 +201,7 @@ def format_success_share(results: list[dict[str, Any]]) -> str:
 def make_row(task: SearchedTask, kind: str, folder: Path, random_return: float) -> list[str]:
     """Return the cells of the table's row for one environment and kind; [] if no run is finished.
 
-    Args:
-        task: The environment.
-        kind: The kind of policy and search, a key of `KINDS`.
-        folder: The folder of all results.
-        random_return: The mean return of random actions, the zero of the score.
+    `random_return` is the mean return of random actions, which gives the score 0.
     """
     results = task.read_results(folder, kind)
     if not results:
@@ -264,9 +231,7 @@ def make_row(task: SearchedTask, kind: str, folder: Path, random_return: float) 
 def make_table(folder: Path, page: str = "") -> str:
     """Return the Markdown table of all environments.
 
-    Args:
-        folder: The folder of all results.
-        page: The text of the page so far; its row is kept where no run is in the folder.
+    Rows without a run in the folder are copied from `page`, the text of the page so far.
     """
     head = ["environment", "policy", "minutes of one core", "million steps"]
     head += ["return of each seed", "mean", "score", "successes"]
@@ -287,12 +252,7 @@ def _find_table_row(page: str, *begin: str) -> list[str]:
 
 
 def draw_pictures_of_returns(folder: Path, out: Path) -> None:
-    """Draw learning curves over minutes and over steps: mean and range of the runs of each kind.
-
-    Args:
-        folder: The folder of all results.
-        out: The folder for the pictures.
-    """
+    """Draw learning curves over minutes and over steps: mean and range of the runs of each kind."""
     from matplotlib.figure import Figure
 
     shown = defaultdict(list)
@@ -345,10 +305,7 @@ def _draw_mean_and_range(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Search for policies by evolution in several environments; write the table and the pictures.
-
-    Return the exit status.
-    """
+    """Search for policies by evolution, write table and pictures, and return the exit status."""
     names = [task.name for task in TASKS]
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(

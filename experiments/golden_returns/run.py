@@ -50,11 +50,7 @@ def make_environment_variables_for_other_python() -> dict[str, str]:
 
 
 def format_versions(python: str) -> str:
-    """Return an interpreter's versions of CPython and ROS 2, such as "3.11 Kilted".
-
-    Args:
-        python: The path of the interpreter.
-    """
+    """Return a Python interpreter's versions of CPython and ROS 2, such as "3.11 Kilted"."""
     done = subprocess.run(
         [python, "-c", NAME],
         env=make_environment_variables_for_other_python(),
@@ -68,9 +64,7 @@ def format_versions(python: str) -> str:
 def run_simulation_and_get_returns(python: str, run: str) -> list[float]:
     """Run a simulation in lockstep over ROS 2 and return the returns of its episodes.
 
-    Args:
-        python: The interpreter that runs it.
-        run: The name of the simulation, a key of `RUNS`.
+    `python` is the interpreter that runs it; `run` is a key of `RUNS`.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run.json")
@@ -102,11 +96,6 @@ def find_expected_returns(
     """Return the recorded returns of a simulation, to compare new ones with.
 
     They are those with these versions, or else those with the reference versions.
-
-    Args:
-        results: The recorded returns, by name of the simulation and by versions.
-        run: The name of the simulation.
-        versions: The versions of CPython and ROS 2, such as "3.11 Kilted".
     """
     return results[run].get(versions) or results[run][REFERENCE]
 

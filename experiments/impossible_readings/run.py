@@ -122,15 +122,9 @@ def keep_processors_busy(count: int) -> Iterator[None]:
 
 
 def measure_library_tick_times(kind: ReadingSource, count: int, pause_s: float) -> np.ndarray:
-    """Measure how long the ticks (control steps) of the Ant's policy take, called without ROS.
+    """Measure how long ticks (control steps) of the Ant's policy take, called without ROS.
 
-    Args:
-        kind: The function that makes the readings.
-        count: The number of ticks.
-        pause_s: The pause before each tick in seconds.
-
-    Returns:
-        For each tick the wall-clock time and the processor time in seconds (count, 2).
+    Return the wall-clock time and the processor time of each in seconds (count, 2).
     """
     policy, ranges, times_s = load_policy(MODEL), TrainedRanges(), np.empty((count, 2))
     readings = kind(ranges, np.random.default_rng(0))
@@ -169,12 +163,7 @@ channels:
 
 
 def run_timed_node(times_file: Path, ros_arguments: list[str]) -> int:
-    """Run the policy node in this process and write each tick's times to a file.
-
-    Args:
-        times_file: The file.
-        ros_arguments: The ROS arguments of the node.
-    """
+    """Run the policy node in this process and write each tick's times to a file."""
     from an_control.ros import node
     from an_control.ros.control_loop import Loop
 
@@ -195,14 +184,9 @@ def run_timed_node(times_file: Path, ros_arguments: list[str]) -> int:
 
 
 def measure_node_tick_times(kind: ReadingSource, count: int) -> np.ndarray:
-    """Measure how long the ticks (control steps) of the Ant's policy node take.
+    """Measure how long ticks (control steps) of the Ant's policy node take.
 
-    Args:
-        kind: The function that makes the readings.
-        count: The number of ticks.
-
-    Returns:
-        For each tick the wall-clock time and the processor time in seconds (count, 2).
+    Return the wall-clock time and the processor time of each in seconds (count, 2).
     """
     import rclpy
     from std_msgs.msg import Float64MultiArray
@@ -245,11 +229,7 @@ def measure_node_tick_times(kind: ReadingSource, count: int) -> np.ndarray:
 
 
 def compute_tick_quantiles(times_s: np.ndarray) -> dict[str, float]:
-    """Return quantiles of the wall-clock time and of the processor time of a tick, in ms, by name.
-
-    Args:
-        times_s: For each of T ticks both times in seconds (T, 2).
-    """
+    """Return quantiles of a tick's wall-clock time and processor time in ms, by name."""
     return {
         f"{name}_{measured}_ms": 1e3 * float(np.quantile(column, share))
         for measured, column in zip(("clock", "cpu"), times_s.T, strict=True)

@@ -62,10 +62,6 @@ def stress_and_get_node_count_and_hung_stacks(
 ) -> tuple[int, list[str]]:
     """Start and end ROS nodes again and again, to see whether a process hangs.
 
-    Args:
-        minutes: The duration in minutes.
-        processes_per_domain: The number of processes in each of two ROS domains.
-
     Returns:
         The number of nodes that were started and ended, and the Python stack of each process that
         hung.

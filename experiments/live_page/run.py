@@ -58,12 +58,7 @@ def run_simulation(*arguments: object) -> Iterator[Any]:
 
 
 def take_pictures(folder: Path, robots: list[str]) -> None:
-    """Take a screenshot of each robot's web page, and also a dark one and an animation for the Ant.
-
-    Args:
-        folder: The folder for the pictures.
-        robots: The names of the robots; [] for all.
-    """
+    """Take a screenshot of each robot's web page; of the Ant's also a dark one and an animation."""
     from view.browser import browsing
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -141,8 +136,7 @@ class EpisodeReturns:
     def add_finished_return(self, figures: Mapping[str, float]) -> None:
         """Store the return of the previous episode, unless that had begun before the first call.
 
-        Args:
-            figures: A progress message of the simulator: "episode", "last_return" and others.
+        `figures` are the values of a progress message of the simulator, by name.
         """
         if "last_return" not in figures:
             return
@@ -274,11 +268,7 @@ def read_memory_mb(pid: int) -> float:
 
 
 def measure_and_print_page_costs(minutes: float) -> None:
-    """Measure how much the web page slows the policy node, and print the figures as JSON.
-
-    Args:
-        minutes: The duration of each of four measurements.
-    """
+    """Measure how much the web page slows the policy node, and print the figures as JSON."""
     import subprocess
 
     seconds = 60.0 * minutes

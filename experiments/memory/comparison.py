@@ -42,26 +42,14 @@ class TrainingBudget:
 
 
 def draw_settings(settings_index: int, seed: int) -> DrawnSettings:
-    """Draw random settings for a training, such as its learning rate; the same for equal arguments.
-
-    Args:
-        settings_index: The number of the draw.
-        seed: The seed of the experiment.
-    """
+    """Draw random settings for a training, such as its learning rate, by an index and a seed."""
     return DrawnSettings.from_rng(np.random.default_rng([seed, settings_index]))
 
 
 def find_index_of_best_drawn_settings(results: list[TrainingResult], memory: ComparedMemory) -> int:
     """Return which of the randomly drawn settings gave a recurrent network its highest score.
 
-    Among equal scores the lowest loss decides.
-
-    Args:
-        results: The results of the trainings so far.
-        memory: The recurrent network.
-
-    Returns:
-        The number of the draw, an argument of `draw_settings`.
+    The result is an index for `draw_settings`. Among equal scores the lowest loss decides.
     """
     own = [one for one in results if one["stage"] == "draw" and one["memory"] == memory.name]
     best = max(own, key=lambda one: (one["score"], -np.inf if one["diverged"] else -one["loss"]))
@@ -104,8 +92,7 @@ class MemoryComparison:
     def run_trainings(self, report: Callable[[TrainingResult, int], object]) -> None:
         """Run all trainings of the comparison that are not done yet.
 
-        Args:
-            report: Called after each training with its result and the number of finished trainings.
+        After each, `report` is called with its result and the number of finished trainings.
         """
         with self._folder.lock():
             self._folder.write_settings_and_metrics(self.lines)

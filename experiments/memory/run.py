@@ -30,10 +30,7 @@ SMOKE = TrainingBudget(draws=1, draw_updates=2, seeds=1, updates=2, t_maze=20)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare how well recurrent networks remember; write tables and picture of report.md.
-
-    Trainings that are done are skipped. Return the exit status.
-    """
+    """Compare how well recurrent networks remember; write report.md; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, help="folder of the trainings (default: runs/memory)")
     parser.add_argument(
@@ -56,16 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def compare_memories(out: Path, budget: TrainingBudget, picture: Path) -> dict[str, str]:
-    """Run the trainings that are not done, draw the learning curves, and return the tables.
-
-    Args:
-        out: The folder of the trainings.
-        budget: The number and length of the trainings.
-        picture: The picture to write.
-
-    Returns:
-        The Markdown tables, by title.
-    """
+    """Run the trainings that are not done, draw the learning curves, and return the tables."""
     comparison = MemoryComparison(
         RunFolder(out, MemoryComparison.make_config(budget, SEED)), budget, SEED
     )

@@ -99,11 +99,7 @@ class RepeatPrevious:
         return self._make_batch(recorded[rng.integers(len(recorded), size=episodes)])
 
     def measure_score(self, answer: Answers) -> float:
-        """Return the share of right answers in episodes that are not used in training.
-
-        Args:
-            answer: The trained network, as in `MemoryTask.measure_score`.
-        """
+        """Return the share of right answers in new episodes; `answer` is the trained network."""
         suits = np.array(
             [_record_card_suits_of_episode(self._env, FIRST_PLAYED + one) for one in range(PLAYED)]
         )
@@ -167,11 +163,7 @@ class TMaze:
         return self._make_batch(rng, episodes, length)
 
     def measure_score(self, answer: Answers) -> float:
-        """Return the share of right answers in episodes that are not used in training.
-
-        Args:
-            answer: The trained network, as in `MemoryTask.measure_score`.
-        """
+        """Return the share of right answers in new episodes; `answer` is the trained network."""
         seen, right = self._make_batch(np.random.default_rng(FIRST_PLAYED), PLAYED, self._length)
         return float((answer(seen) == right).mean())
 

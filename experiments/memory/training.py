@@ -103,13 +103,9 @@ class MemoryNetwork(nn.Module):
         self.head = nn.Linear(sizes.units, task.answers)
 
     def forward(self, seen: Tensor) -> Tensor:
-        """Return scores of the K possible answers at each step, or at the final step only.
+        """Return the scores (B, T, K) of K possible answers, or (B, K) at the final step only.
 
-        Args:
-            seen: The inputs (T, B, F) of T steps, B episodes and F inputs.
-
-        Returns:
-            The scores (B, T, K), or (B, K) for the final step.
+        The inputs are (T, B, F): T steps, B episodes, F numbers.
         """
         if self._last:
             scores: Tensor = self.head(self.memory.compute_last_output(seen))
@@ -119,13 +115,9 @@ class MemoryNetwork(nn.Module):
         return every
 
     def predict_answers(self, seen: np.ndarray) -> np.ndarray:
-        """Return the answer with the highest score at each step, or at the final step only.
+        """Return the answers with the highest scores (B, T), or (B,) at the final step only.
 
-        Args:
-            seen: The inputs (T, B, F) of T steps, B episodes and F inputs.
-
-        Returns:
-            The indices of the answers (B, T), or (B,) for the final step.
+        The inputs are (T, B, F): T steps, B episodes, F numbers.
         """
         with torch.no_grad():
             found: np.ndarray = self(torch.from_numpy(seen)).argmax(-1).numpy()
@@ -157,16 +149,8 @@ def train_memory(
 ) -> dict[str, Any]:
     """Train a recurrent network once on a task, and return its score, learning curve and costs.
 
-    Args:
-        task: The task.
-        memory: The kind of network.
-        draw: The settings of the training.
-        updates: The number of updates.
-        seed: The seed of the training.
-
-    Returns:
-        A dict for JSON. "diverged" in it is True if a loss was not finite, or if the final losses
-        are above that of guessing at random.
+    In the result "diverged" is True if a loss was not finite, or if the final losses are above that
+    of guessing at random.
     """
     torch.set_num_threads(1)
     torch.manual_seed(seed)

@@ -229,19 +229,9 @@ def measure_more_episodes(
 ) -> dict[str, Any]:
     """Play further episodes of a policy with its monitor, and add their counts to earlier ones.
 
-    A call plays at most `CHUNK` ticks (control steps), rounded up to whole episodes.
-
-    Args:
-        subject: The policy.
-        model_file: The model with the monitor.
-        half_rate_and_disturbance: Which readings are updated only in every second tick ("all",
-            "source" or ""), and the disturbance.
-        monitor: The mode of the monitor, such as "off".
-        earlier_counts: The counts and sums so far, by name.
-        needed_ticks: The number of ticks that are wanted in all.
-
-    Returns:
-        The counts and sums after these episodes.
+    The first text of `half_rate_and_disturbance` says which readings are updated only in every
+    second tick: "all", "source" or "". A call plays at most `CHUNK` ticks (control steps), rounded
+    up to whole episodes; `needed_ticks` are wanted in all.
     """
     held, words = half_rate_and_disturbance
     protocol = EvaluationProtocol.parse(words)
@@ -283,10 +273,7 @@ def measure_more_episodes(
 def find_or_train_monitor(name: str, folder: Path, length: str) -> Path:
     """Return the path of a model with a monitor; train the monitor if there is no such file.
 
-    Args:
-        name: The policy, a key of `SUBJECTS`.
-        folder: The folder of trained models.
-        length: The length of the monitor's training: "full" or "tenth".
+    `name` is a key of `SUBJECTS`; `length` is that of the training, "full" or "tenth".
     """
     subject = SUBJECTS[name]
     if subject.shipped and length == "full":
@@ -310,11 +297,6 @@ def list_table_cells(
 
     They are: policy, length of the monitor's training ("none", "tenth" or "full"), changed robot or
     disturbance, and mode of the monitor ("off" or "match").
-
-    Args:
-        names: The policies.
-        lengths: The lengths of training.
-        robots: The changed robots and the disturbances.
     """
     for name in names:
         for robot in robots:
@@ -334,10 +316,6 @@ def measure_unfinished_cells(
     """Play episodes for each cell of the results table until it has the wanted number of ticks.
 
     The cells take turns: one part of a cell is played and saved, then one of the next cell.
-
-    Args:
-        options: The options of the command line.
-        report: Called with a line of text after each part.
     """
     path, folder = Path(options.results), Path(options.folder)
     left = True
@@ -381,9 +359,6 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Test identity monitors on changed robots, as far as results are missing.
-
-    Return the exit status.
-    """
+    """Test identity monitors on changed robots, as far as not done; return the exit status."""
     measure_unfinished_cells(parse_arguments(arguments))
     return 0

@@ -67,9 +67,6 @@ def make_scrambled_wiring(rng: np.random.Generator) -> dict[str, Any]:
 def compute_true_signs_of_pairs(wiring: dict[str, Any]) -> dict[tuple[str, str], int]:
     """Return the right answers of a trial: which motor moves which sensor, in which direction.
 
-    Args:
-        wiring: The content of the scrambled wiring.
-
     Returns:
         For each pair (actuator, channel) 1 if the reading rises with the action, else -1.
     """
@@ -89,13 +86,9 @@ def compute_true_signs_of_pairs(wiring: dict[str, Any]) -> dict[tuple[str, str],
 def add_noise_and_delay(
     recording: MotionRecording, noise: float, delay: int, seed: int
 ) -> MotionRecording:
-    """Return a copy of a recording whose readings are delayed and then get noise.
+    """Return a copy of a recording whose readings are delayed by control steps and then get noise.
 
-    Args:
-        recording: The recording.
-        noise: The standard deviation of the noise on all readings.
-        delay: The delay in control steps.
-        seed: The seed of the noise.
+    `noise` is the standard deviation.
     """
     readings = recording.readings
     late = np.concatenate([np.repeat(readings[:1], delay, axis=0), readings])[: len(readings)]
@@ -105,10 +98,6 @@ def add_noise_and_delay(
 
 def run_trial(pose: str, seed: int) -> list[dict[str, Any]]:
     """Move the motors of an Ant with a scrambled wiring, and check what is found out about it.
-
-    Args:
-        pose: How the Ant is held, a key of `POSES`.
-        seed: The seed of the trial.
 
     Returns:
         For each disturbance of the recording the counts of what was found, by name.
@@ -149,10 +138,7 @@ def count_found_pairs_and_signs(
 ) -> dict[str, int]:
     """Count how many motors, sensors and signs are found rightly from the recording of a motion.
 
-    Args:
-        content: The content of the scrambled wiring.
-        recording: The recording.
-        command: The wiring's description of the command.
+    `content` is that of the scrambled wiring's YAML file.
     """
     diagnosis = diagnose_motion(recording, command)
     true = compute_true_signs_of_pairs(content)
@@ -184,10 +170,7 @@ def is_trial_successful(trial: dict[str, Any]) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Test whether a motion reveals which motor moves which joint of an Ant; print a table.
-
-    Return the exit status 0.
-    """
+    """Test whether a motion reveals which motor moves which joint of an Ant; print a table."""
     parser = argparse.ArgumentParser(prog="python -m experiments motion_test", description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first-seed", type=int, default=0)

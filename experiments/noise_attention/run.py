@@ -30,13 +30,6 @@ def measure_attention_and_mean_return(
 ) -> tuple[dict[str, float], float]:
     """Measure how much attention a policy pays to each signal, and its mean return.
 
-    Args:
-        policy: The policy.
-        task: The task or gymnasium id.
-        protocol: The disturbance, which adds noise channels.
-        episodes: The number of episodes.
-        seed: The seed of the episodes.
-
     Returns:
         The mean magnitude of the attention weights by signal or `NOISE`, and the mean return.
     """

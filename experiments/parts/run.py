@@ -86,11 +86,7 @@ class ComparedPolicy:
     folder: Path
 
     def make_sizes(self, neuron_width: int) -> AttentionSizes:
-        """Return the sizes of the policy's layers.
-
-        Args:
-            neuron_width: The number of outputs of the neuron that reads a channel.
-        """
+        """Return the sizes of the policy's layers, of which the one for a channel has this width."""
         kind = self.memory.lower()
         recurrence = None
         if self.memory != "none":
@@ -137,25 +133,13 @@ class ComparedPolicy:
 
         They are the minutes and options of the training, the hash of the teacher (None if there is
         none yet), and the number of episodes of the evaluation.
-
-        Args:
-            teacher: The teacher's model file.
-            minutes: The duration of the training.
-            episodes: The number of episodes of the evaluation.
         """
         hashed = hash_model(read_model(teacher)) if teacher.is_file() else None
         how = {"minutes": minutes, "episodes": episodes, "teacher": hashed}
         return {**how, "options": self.training_options}
 
     def train_and_evaluate(self, teacher: Path, seed: int, minutes: float, episodes: int) -> None:
-        """Train and evaluate the policy with one seed, unless that is done.
-
-        Args:
-            teacher: The model file of the teacher that it imitates.
-            seed: The seed of the training.
-            minutes: The duration of the training.
-            episodes: The number of episodes of the evaluation.
-        """
+        """Train the policy to imitate the teacher, and evaluate it, unless done for this seed."""
         folder = self.runs_folder / str(seed)
         if not write_settings_and_tell_if_unfinished(
             folder, self.make_settings(teacher, minutes, episodes)
@@ -248,10 +232,7 @@ def draw_picture(policies: list[ComparedPolicy], results: Results, path: Path) -
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare pooling layers and memories (recurrent networks); write the table and the picture.
-
-    Trainings that are done are skipped. Return the exit status.
-    """
+    """Compare pooling layers and recurrent networks; write report.md; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("pooling", nargs="*", help="train only these: " + ", ".join(POOLINGS))
     parser.add_argument(

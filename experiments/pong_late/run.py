@@ -16,10 +16,7 @@ RECIPE = "experiments/pong_late/recipe.yaml"
 def make_student_step(start: Path, runs: Path, *, smoke: bool) -> ExperimentStep:
     """Return the command line that trains a student of Pong further, with late and lost frames.
 
-    Args:
-        start: The model file of a student that can already play.
-        runs: The folder for the trained model.
-        smoke: Whether to make only a short test.
+    `start` is the model file of a student that can already play.
     """
     out = runs / "student"
     return ExperimentStep(

@@ -29,11 +29,7 @@ def make_steps(
 ) -> list[ExperimentStep]:
     """Return the command lines that evaluate policies under faults of real robots.
 
-    Args:
-        runs: The folder for the results.
-        episodes: The number of episodes of the Ant under each disturbance.
-        camera_episodes: The number of episodes of CarRacing and Pong.
-        smoke: Whether to make only a short test, of the Ant with two disturbances.
+    A short test (`smoke`) has only the Ant, with two disturbances.
     """
 
     def make_evaluation_table_step(
@@ -67,10 +63,7 @@ def make_steps(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Evaluate Ant, CarRacing and Pong under faults of real robots, unless done.
-
-    Return the exit status.
-    """
+    """Evaluate policies under faults of real robots, unless done; return the exit status."""
     parser = make_step_parser(__doc__)
     add_smoke_option(parser)
     parser.add_argument(

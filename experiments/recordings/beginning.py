@@ -21,18 +21,8 @@ def play_recorded_beginning_and_write_returns(
 ) -> int:
     """Test whether a policy finds an unknown order of the Ant's channels while it begins to walk.
 
-    It repeats the first actions of recorded episodes, and finds the order from their effects.
-
-    Args:
-        model: The policy with its monitor, learned from the recording.
-        bag: The recording.
-        folder: The folder for files of the test, which is replaced.
-        episodes: The number of episodes, each in another order.
-        results: The JSON file for the returns.
-        steps: The maximum number of steps of an episode.
-
-    Returns:
-        The exit status.
+    It repeats the first actions of the recorded episodes in `bag`, and finds the order from their
+    effects. The returns are written to `results`, a JSON file. Return the exit status.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

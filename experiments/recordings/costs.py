@@ -91,9 +91,6 @@ class MeasuredNode:
         """Pass the messages of one tick (control step) to the node, and store the tick's CPU times.
 
         With the last message the node acts. The times are appended to `tick_s` and `command_s`.
-
-        Args:
-            messages: The messages by topic.
         """
         begin_s = time.thread_time()
         for topic, message in messages.items():
@@ -107,11 +104,6 @@ class MeasuredNode:
         """Run ticks (control steps) at the Ant's rate, then pause while the recorder writes.
 
         The CPU time of the process, pause included, is appended to `cpu_s`.
-
-        Args:
-            messages_by_tick: For each tick the serialised messages by topic.
-            classes: The message class of each topic.
-            first_tick: The number of the first tick, from which the time stamps follow.
         """
         from rclpy.serialization import deserialize_message
 
@@ -141,12 +133,8 @@ def collect_messages_of_walk(
 ) -> tuple[list[dict[str, bytes]], dict[str, Any]]:
     """Let a node control the walking Ant, and return the messages that the node got.
 
-    Args:
-        node: The node.
-        ticks: The number of control steps.
-
     Returns:
-        For each step the serialised messages by topic, and the message class of each topic.
+        For each tick the serialised messages by topic, and the message class of each topic.
     """
     from rclpy.serialization import deserialize_message, serialize_message
     from sensor_msgs.msg import JointState
@@ -175,12 +163,6 @@ def measure_recording_costs(blocks: int) -> dict[str, Any]:
     """Measure the CPU time of policy nodes that record nothing, the newest seconds, or everything.
 
     The nodes take turns: each runs a block of `BLOCK_TICKS` ticks (control steps).
-
-    Args:
-        blocks: The number of blocks of each node.
-
-    Returns:
-        The results by name; `print_costs` prints them.
     """
     from an_control.system.priority import exclude_existing_objects_from_gc
     from an_control_sim.process import initialise_ros
@@ -257,9 +239,6 @@ def measure_black_box_memory(seconds: float) -> dict[str, Any]:
     """Measure how much memory a policy node's black box takes on the walking Ant.
 
     The black box is a recording of only the newest seconds.
-
-    Args:
-        seconds: The number of seconds that it holds.
     """
     import tracemalloc
 
@@ -300,10 +279,7 @@ def measure_black_box_memory(seconds: float) -> dict[str, Any]:
 def run_cost_measurements(blocks: int, path: Path | None, *, memory: bool) -> int:
     """Measure what recording costs a policy node, print it, and return the exit status.
 
-    Args:
-        blocks: The length of the measurement; see `measure_recording_costs`.
-        path: The JSON file for the results; None for none.
-        memory: True to measure the memory of the black box, False for the CPU time.
+    With `memory`, this is the memory of the black box (the newest seconds), else the CPU time.
     """
     found = measure_black_box_memory(30.0) if memory else measure_recording_costs(blocks)
     if memory:

@@ -28,15 +28,8 @@ def record_driving(
 ) -> None:
     """Record episodes of the simulated Ant under a policy node as a ROS bag, to learn from.
 
-    The robot gets the recorded actions plus noise, so that it also reaches unusual states.
-
-    Args:
-        folder: The bag to make; an old one is replaced.
-        model: The policy's model file.
-        episodes: The number of episodes.
-        seed: The seed of the first episode.
-        max_noise_sd: The maximum standard deviation of the noise on the actions (-1..1); each
-            episode draws its own.
+    The robot gets the recorded actions (-1..1) plus noise. Each episode draws the noise's standard
+    deviation, up to `max_noise_sd`.
     """
     from rclpy.parameter import Parameter
 

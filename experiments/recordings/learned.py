@@ -55,15 +55,7 @@ class ReturnRequirement:
 def make_recording_step(
     name: str, model: str, episodes: int, seed: int, max_noise_sd: float
 ) -> ExperimentStep:
-    """Return the command line that records episodes of the Ant as a ROS bag.
-
-    Args:
-        name: The name of the bag.
-        model: The policy that drives.
-        episodes: The number of episodes.
-        seed: The seed of the first episode.
-        max_noise_sd: The maximum standard deviation of noise on the actions.
-    """
+    """Return the command line that records episodes of the Ant as a ROS bag."""
     return ExperimentStep(
         f"{RUNS}/{name}.json",
         f"python -m experiments recordings drive {RUNS}/{name} --model {model}"
@@ -72,13 +64,7 @@ def make_recording_step(
 
 
 def make_evaluation_step(model: str, out: str, *protocols: str) -> ExperimentStep:
-    """Return the command line that evaluates a model under some disturbances.
-
-    Args:
-        model: The model file.
-        out: The name of the results file, without suffix.
-        *protocols: The disturbances, such as "none".
-    """
+    """Return the command line that evaluates a model under some disturbances, such as "none"."""
     return ExperimentStep(
         f"{RUNS}/{out}.json",
         f"an-control evaluate {model} --episodes {EVALUATED} --seed {EVALUATION_SEED}"
@@ -87,13 +73,7 @@ def make_evaluation_step(model: str, out: str, *protocols: str) -> ExperimentSte
 
 
 def make_imitation_steps(name: str, bag: str, options: str) -> list[ExperimentStep]:
-    """Return the command lines that train a policy to imitate a recording, and evaluate it.
-
-    Args:
-        name: The name of the trained policy.
-        bag: The name of the recording.
-        options: Further options of `an-control distill`.
-    """
+    """Return the command lines that train a policy to imitate a recording, and evaluate it."""
     model = f"{RUNS}/{name}/model.safetensors"
     command = f"an-control distill ant --bag {RUNS}/{bag} {options} --out {RUNS}/{name}"
     evaluation = make_evaluation_step(model, f"{name}_returns", "none", "reset")
@@ -105,10 +85,6 @@ def make_policy_and_monitor_steps(name: str, bag: str) -> list[ExperimentStep]:
 
     The last command evaluates both. The policy needs its channels in order, which the monitor
     finds.
-
-    Args:
-        name: The name of the trained policy.
-        bag: The name of the recording.
     """
     model, watched = f"{RUNS}/{name}/model.safetensors", f"{RUNS}/{name}_watched.safetensors"
     return [
@@ -193,13 +169,7 @@ BARS = (
 
 
 def run_learning_steps(options: argparse.Namespace) -> int:
-    """Learn policies and monitors from recordings, and evaluate them, as far as not done.
-
-    Then write the results. Return the exit status.
-
-    Args:
-        options: The options of the command line.
-    """
+    """Learn models from recordings and evaluate them, unless done; return the exit status."""
     status = 0 if options.table else run_steps(RUNS, STEPS, options)
     if not options.list:
         write_results()
@@ -229,12 +199,7 @@ def write_results() -> None:
 
 
 def make_table(figures_by_evaluation: dict[str, Any]) -> str:
-    """Return the Markdown table that shows whether the learned models meet their requirements.
-
-    Args:
-        figures_by_evaluation: The results file's content: for each evaluation and disturbance the
-            mean return, its error and the number of episodes.
-    """
+    """Return the Markdown table that shows whether the learned models meet their requirements."""
     rows = []
     for bar in BARS:
         if bar.learned not in figures_by_evaluation or bar.reference not in figures_by_evaluation:

@@ -43,11 +43,6 @@ JOINTS = tuple(f"{part}_{leg}" for leg in range(1, 5) for part in ("hip", "ankle
 def record_troubled_node(folder: Path, ticks: int, seed: int) -> dict[str, Any]:
     """Record a policy node on a simulated Ant, while troubles like lost messages happen at random.
 
-    Args:
-        folder: The folder for the recording.
-        ticks: The number of control steps.
-        seed: The seed of the troubles.
-
     Returns:
         The recorder's status, the duration in seconds, and the counts of troubles.
     """
@@ -204,12 +199,7 @@ TROUBLES = (
 
 
 def replay_troubled_recording(bag: Path, result: Path) -> dict[str, Any]:
-    """Replay a recording by `an-control replay`, and return how many commands differ, and so on.
-
-    Args:
-        bag: The recording.
-        result: The JSON file that the command writes.
-    """
+    """Replay a recording by `an-control replay`, and return how many commands differ, and so on."""
     command = [sys.executable, "-m", "an_control", "replay", str(bag), "--json", str(result)]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
@@ -235,17 +225,7 @@ def record_and_replay_troubled_nodes(
     """Test that a replay repeats each command of a recorded policy node, in several recordings.
 
     Recordings that have a result already are not made again. If a replay differs from its
-    recording, the recording is kept and the test ends.
-
-    Args:
-        folder: The folder for one recording at a time; it is deleted.
-        pieces: The number of recordings.
-        ticks: The number of control steps of a recording.
-        json_path: The file for the results.
-        seed: The seed of the first recording.
-
-    Returns:
-        The exit status, which is 1 if a command differs.
+    recording, the recording is kept and the test ends with exit status 1.
     """
     rows: list[dict[str, Any]] = json.loads(json_path.read_text()) if json_path.exists() else []
     for number in range(len(rows), pieces):

@@ -62,10 +62,6 @@ class GenerationCosts(NamedTuple):
 def estimate_generation_time(costs: GenerationCosts, workers: int) -> dict[str, Any]:
     """Estimate how long a generation of evolution takes on a number of workers.
 
-    Args:
-        costs: The measured costs.
-        workers: The number of workers.
-
     Returns:
         By name: duration, speed-up over one worker, efficiency (speed-up / workers), bottleneck.
     """
@@ -95,12 +91,7 @@ def _estimate_playing_time_and_bottleneck(
 
 
 def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
-    """Measure the costs of evolution on this machine; estimate its duration on many workers.
-
-    Args:
-        task: The task or gymnasium id.
-        seconds: The duration of the measurement.
-    """
+    """Measure the costs of evolution on this machine; estimate its duration on many workers."""
     environment = find_environment_id(task)
     env = make_environment(environment)
     described = describe_task(env, task, environment)

@@ -73,12 +73,7 @@ class Arm:
         self.heard.append((time.monotonic(), list(message.data)))
 
     def publish_positions_for(self, hz: float, seconds: float) -> None:
-        """Publish joint states at a rate for some seconds, and store the commands that arrive.
-
-        Args:
-            hz: The rate in messages per second.
-            seconds: The duration.
-        """
+        """Publish joint states at a rate for some seconds, and store the commands that arrive."""
         self.heard.clear()
         begin_s = next_s = time.monotonic()
         while (now_s := time.monotonic()) < begin_s + seconds:
@@ -114,10 +109,7 @@ def summarise_commands(
 ) -> dict[str, float]:
     """Return figures about received commands by name: rate, gaps between them, largest change.
 
-    Args:
-        hz: The rate of the sensors.
-        commands: For each command the time of arrival in seconds, and its values.
-        settle_s: Seconds at the start that are left out.
+    A command is its time of arrival and its values. The first `settle_s` seconds are left out.
     """
     begin_s = commands[0][0] + settle_s
     times_s = np.array([at for at, _ in commands if at >= begin_s])
@@ -144,15 +136,7 @@ def summarise_commands(
 def measure_commands_by_sensor_rate(
     rates_hz: list[float], seconds: float
 ) -> list[dict[str, float]]:
-    """Measure a policy node's commands at several rates of the sensors; print and return figures.
-
-    Args:
-        rates_hz: The rates of the sensors.
-        seconds: The duration of the measurement at each rate.
-
-    Returns:
-        The figures of `summarise_commands` for each rate.
-    """
+    """Measure a policy node's commands at several rates of the sensors; return the figures."""
     from an_control.policy import AttentionSizes, write_model
     from an_control.policy.random_model import make_random_model
     from an_control.policy.task import Task

@@ -69,11 +69,6 @@ class Ant:
 def measure_start(ant: Ant, seconds: float, cache_is_cold: bool) -> dict[str, Any]:
     """Start a policy node, let it control the robot, end it, and return what went wrong.
 
-    Args:
-        ant: The robot.
-        seconds: Seconds for which the node controls the robot.
-        cache_is_cold: Whether the node has to compile its code first.
-
     Returns:
         Counts by name, such as "safe_commands", the seconds until the first command, and the
         longest time between two commands.

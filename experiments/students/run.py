@@ -162,19 +162,14 @@ class ComparedStudent:
     def make_settings(self, episodes: int, teacher: str | None) -> Settings:
         """Return the settings of the student's runs, to check that all runs have the same.
 
-        Args:
-            episodes: The number of episodes of the evaluation.
-            teacher: The hash of the teacher's file; None if it is not known.
+        `teacher` is the hash of the teacher's file; None if it is not known.
         """
         return {"episodes": episodes, "teacher": teacher, "options": self.training_options}
 
     def train_and_evaluate(self, seed: int, episodes: int, teacher: str | None = None) -> None:
         """Train and evaluate the student with one seed, unless that is done.
 
-        Args:
-            seed: The seed of the training.
-            episodes: The number of episodes of the evaluation.
-            teacher: The hash of the teacher's file; None if it is not known.
+        `teacher` is the hash of the teacher's file; None if it is not known.
         """
         what, run = self.comparison, self.runs_folder / str(seed)
         if not write_settings_and_tell_if_unfinished(run, self.make_settings(episodes, teacher)):
@@ -187,11 +182,7 @@ class ComparedStudent:
         evaluate_run(run, what.task, protocols, episodes, at, *what.evaluation_options)
 
     def compute_returns_and_errors(self, results: Results) -> list[tuple[float, float]]:
-        """Return for each disturbance a pair: the mean return, and its standard error.
-
-        Args:
-            results: The results of all runs.
-        """
+        """Return for each disturbance a pair: the mean return, and its standard error."""
         protocols = self.comparison.protocols
         return [
             compute_return_and_error(list_protocol_results(results, self.runs_folder, protocol))
@@ -243,10 +234,7 @@ def draw_picture(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train and compare the students of one task; write the table and the picture.
-
-    Trainings that are done are skipped. Return the exit status.
-    """
+    """Compare the students of one task, write table and picture, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("task", choices=list(COMPARISONS))
     parser.add_argument(

@@ -81,8 +81,5 @@ OTHERS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Evaluate the Ant and CartPole, and write the tables of report.md that are missing.
-
-    Return the exit status.
-    """
+    """Write the missing tables about the Ant and CartPole in report.md; return the exit status."""
     return write_tables(__doc__, RUNS, TABLES, OTHERS, arguments)

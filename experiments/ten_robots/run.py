@@ -81,10 +81,9 @@ class LearnedRobot:
         return self.folder / "learn/model.safetensors"
 
     def read_result(self, name: str) -> Any:
-        """Return the results that one of the commands wrote as JSON; None if it has not been run.
+        """Return the results that a command wrote as JSON; None if it has not been run.
 
-        Args:
-            name: The name of the results: "learn", "lockstep", "offline" or "real_time".
+        `name` is that of the results: "learn", "lockstep", "offline" or "real_time".
         """
         path = self.folder / f"{name}.json"
         return json.loads(path.read_text()) if path.exists() else None
@@ -181,10 +180,7 @@ def make_table(robots: list[LearnedRobot]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Learn policies for ten environments and run them over ROS 2; write the table.
-
-    Results that exist are kept. Return the exit status.
-    """
+    """Learn policies for ten environments, run them over ROS 2, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("env", nargs="*", help="learn only these: " + ", ".join(PUBLISHED))
     parser.add_argument(
