@@ -49,7 +49,7 @@ def run_an_control(*arguments: str) -> None:
 def evaluate_run(
     folder: Path, task: str, protocols: list[str], episodes: int, seed: int, *options: str
 ) -> None:
-    """Evaluate the model in a folder under disturbances, and write the results to rows.json there."""
+    """Evaluate the model in a run's folder under disturbances; write the results to rows.json."""
     run_an_control(
         *("evaluate", str(folder / "model.safetensors"), "--task", task, *options),
         *("--episodes", str(episodes), "--seed", str(seed)),

@@ -34,8 +34,8 @@ class Exchange:
             command could be mistaken for that of the next step. Therefore the next step first waits
             for it.
         publish: Publishes the readings of the current step.
-        spin: Processes incoming messages until the time in seconds that is its argument, or
-            shorter. It returns False if that time has passed already.
+        spin: Processes incoming messages until a time of `clock` in seconds; it may return earlier.
+            It returns False if that time has passed already.
         timeout_s: The maximum seconds of each wait for a command.
         report: Called with the text of each warning for the user.
         clock: Returns the time in seconds.

@@ -363,8 +363,8 @@ class DiagnosticsReader:
         If none have arrived yet, this waits for them for up to `FIRST_DIAGNOSTICS_S` seconds.
 
         Args:
-            spin: Processes ROS messages until the time of `time.monotonic()` in seconds that is its
-                argument, or shorter. It returns False if that time has passed already.
+            spin: Processes ROS messages until a time of `time.monotonic()` in seconds; it may
+                return earlier. It returns False if that time has passed already.
         """
         until_s = time.monotonic() + FIRST_DIAGNOSTICS_S
         while not self._parts and spin(until_s):

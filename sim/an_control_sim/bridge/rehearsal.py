@@ -49,11 +49,7 @@ def list_wildcard_matches(table: ChannelTable) -> dict[str, list[str]]:
         table: The channel table of the wiring, after it has received messages.
 
     Returns:
-        The ids of the matching channels, by wildcard id.
-
-    Example:
-        A wiring with "joints.position[*]" may return {"joints.position[*]":
-        ["joints.position[hip_1]", "joints.position[ankle_1]"]}.
+        The ids of the matching channels by wildcard id, such as {"scan.*": ["scan.0", "scan.1"]}.
     """
     found: dict[str, list[str]] = {one.id: [] for one in table.wiring.channels if "*" in one.id}
     for id_, config in table.configs.items():

@@ -569,7 +569,7 @@ def count_action_numbers_by_choice(env: gymnasium.Env[Any, Any]) -> tuple[int, .
     """Return how many numbers of an action stand for each choice that the action consists of.
 
     A choice among k options has k numbers, of which the largest wins; a bit has one number. For
-    example, Discrete(3) gives (3,). The result is () if any part of the action is continuous.
+    example, Discrete(3) gives (3,). The result is () if any part of the action is a Box.
 
     Args:
         env: An environment that `make_environment` made.

@@ -60,7 +60,7 @@ class ActionConversion:
         names: A distinct name for each number (A,).
         choices: For each choice of the action, how many of the A numbers it has. A choice among k
             options has k numbers, of which the largest wins; a bit has one number. The tuple is
-            empty if any part of the action is continuous.
+            empty if any part of the action is a Box.
         to_action: Converts numbers (A,) in [-1, 1] to a new action of the space.
         to_numbers: Converts an action of the space back to numbers (A,), the inverse of
             `to_action`.

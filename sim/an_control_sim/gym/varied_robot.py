@@ -49,7 +49,9 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._was_reset = False
 
     def check_settings(self, settings: DisturbanceSettings) -> None:
-        """Check that the environment supports the settings of a disturbance that change the robot.
+        """Check that the environment supports those settings of a disturbance that change the robot.
+
+        Such settings are, for example, its mass and the lag of its motors.
 
         Raises:
             ValueError: The environment does not support a setting; the message names it.
@@ -67,7 +69,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
                 raise ValueError(f"{one.name}: {value} ({name} {reason})")
 
     def vary_robot(self, settings: DisturbanceSettings) -> None:
-        """Change the robot from the next reset on, as the settings of a disturbance say.
+        """Change the robot's motors, mass, friction and start from the next reset on.
 
         Args:
             settings: A disturbance, of which only the settings of the robot are used.
@@ -140,7 +142,7 @@ def _compute_middle_of_bounds(space: spaces.Space[Any]) -> np.ndarray:
 
 
 def vary_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings = NOMINAL) -> None:
-    """Change the robot of an environment from the next reset on.
+    """Change the robot of an environment (motors, mass, friction, start) from the next reset on.
 
     Args:
         env: An environment that `open_environment` made; other wrappers may have been added to it.
@@ -148,7 +150,8 @@ def vary_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings = NOM
             restore the nominal robot.
 
     Raises:
-        ValueError: The environment does not support a setting, or a setting is a range.
+        ValueError: The environment does not support a setting, or a setting is a range such as
+            0.6..1 instead of a number.
     """
     robot = _find_varied_robot(env)
     if robot is not None:
