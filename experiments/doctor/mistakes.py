@@ -67,7 +67,7 @@ class MistakenWiring:
     def distort_readings(self, true_readings: np.ndarray, is_first_step: bool) -> np.ndarray:
         """Return the numbers (N,) that the sensors send if the wiring has the mistakes.
 
-        They are not yet converted by scale and offset, as the true readings (N,) are.
+        They are raw: not yet converted by scale and offset, unlike `true_readings` (N,).
         """
         raw = (true_readings - self.offset) / self.scale
         if is_first_step:

@@ -71,7 +71,7 @@ class SearchedTask:
         score: The mean return in validation at which a run ends early; None: never.
         seeds: The seeds of the runs.
         kinds: The kinds of policy and search that are compared, keys of `KINDS`.
-        picture: The file name of the picture that shows the environment.
+        picture: The file name of the picture with its learning curves.
         options: Further options of `an-control train` for all kinds.
     """
 
@@ -114,7 +114,7 @@ class SearchedTask:
     def read_validation_curves(self, folder: Path, kind: str) -> list[np.ndarray]:
         """Return the learning curve of each run of one kind, a key of `KINDS`.
 
-        Each is an array as from `read_validation_curve`.
+        Each is an array (3, V); see `read_validation_curve`.
         """
         found = sorted((folder / self.name).glob(f"{kind}-*/metrics.jsonl"))
         curves = [

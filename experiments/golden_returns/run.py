@@ -95,7 +95,7 @@ def find_expected_returns(
 ) -> list[float]:
     """Return the recorded returns of a simulation, to compare new ones with.
 
-    They are those with these versions, or else those with the reference versions.
+    If there are none with these versions, those with the reference versions are returned.
     """
     return results[run].get(versions) or results[run][REFERENCE]
 

@@ -86,9 +86,9 @@ def compute_true_signs_of_pairs(wiring: dict[str, Any]) -> dict[tuple[str, str],
 def add_noise_and_delay(
     recording: MotionRecording, noise: float, delay: int, seed: int
 ) -> MotionRecording:
-    """Return a copy of a recording whose readings are delayed by control steps and then get noise.
+    """Return a copy of a recording in which the readings come later and have noise.
 
-    `noise` is the standard deviation.
+    `delay` is a number of control steps, `noise` the standard deviation.
     """
     readings = recording.readings
     late = np.concatenate([np.repeat(readings[:1], delay, axis=0), readings])[: len(readings)]

@@ -199,7 +199,7 @@ TROUBLES = (
 
 
 def replay_troubled_recording(bag: Path, result: Path) -> dict[str, Any]:
-    """Replay a recording by `an-control replay`, and return how many commands differ, and so on."""
+    """Replay a recording by `an-control replay`; return counts, such as of commands that differ."""
     command = [sys.executable, "-m", "an_control", "replay", str(bag), "--json", str(result)]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)

@@ -89,7 +89,7 @@ class RunControl:
         self._answer_pause_requests()
 
     def wait_while_paused_and_return_whether_waited(self) -> bool:
-        """Wait as long as clients have paused the run; a call of `~/step` ends the wait for one step.
+        """Wait as long as clients have paused the run; a call of `~/step` lets it make one step.
 
         Returns:
             True if there was a wait, else False.
