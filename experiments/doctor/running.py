@@ -218,7 +218,7 @@ def print_findings_on_healthy_robots(seconds: float, seeds: int) -> None:
 
 
 def main() -> None:
-    """Measure a control loop with the wiring doctor: the time of its steps, or false announcements."""
+    """Measure a control loop with the wiring doctor: duration of steps, or false announcements."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("what", choices=["ticks", "healthy"])
     parser.add_argument("--seconds", type=float, default=60.0)

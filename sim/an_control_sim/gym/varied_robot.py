@@ -49,7 +49,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._was_reset = False
 
     def check_settings(self, settings: DisturbanceSettings) -> None:
-        """Check that the environment supports a disturbance's settings of the robot, such as its mass.
+        """Check that the environment supports a disturbance's settings of the robot, such as mass.
 
         Raises:
             ValueError: The environment does not support a setting; the message names it.
@@ -159,7 +159,7 @@ def vary_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings = NOM
 
 
 def check_robot_settings(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings) -> None:
-    """Check that an environment supports a disturbance's settings of the robot, such as its mass.
+    """Check that an environment supports a disturbance's settings of the robot, such as mass.
 
     Raises:
         ValueError: The environment does not support a setting; the message names it.
