@@ -34,14 +34,14 @@ are known, the number of parameters, and the figures under each protocol (distur
 
 
 class SettingsMismatchError(ValueError):
-    """An error: a run has other settings than the other runs of a table.
+    """An error: a run was made with other settings than the table's other runs.
 
     The text names the run and the setting.
     """
 
 
 def run_an_control(*arguments: str) -> None:
-    """Run the command `an-control` with these arguments."""
+    """Run the command `an-control` with these arguments, and wait for its end."""
     program = Path(sys.executable).parent / "an-control"
     subprocess.run([program, *arguments], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
@@ -49,7 +49,7 @@ def run_an_control(*arguments: str) -> None:
 def evaluate_run(
     folder: Path, task: str, protocols: list[str], episodes: int, seed: int, *options: str
 ) -> None:
-    """Evaluate the model in a run's folder and write the results to rows.json in that folder."""
+    """Evaluate the model in a run's folder under disturbances; write the results to rows.json."""
     run_an_control(
         *("evaluate", str(folder / "model.safetensors"), "--task", task, *options),
         *("--episodes", str(episodes), "--seed", str(seed)),
@@ -59,7 +59,11 @@ def evaluate_run(
 
 
 def write_settings_and_tell_if_unfinished(run: Path, settings: Settings) -> bool:
-    """Write a run's settings to its folder and return True, unless the run is finished."""
+    """Return whether a run still has to be made; if so, write its settings to its folder.
+
+    Raises:
+        SettingsMismatchError: The folder has a run with other settings.
+    """
     _check_same_settings(str(run), _read_settings(run), settings)
     if (run / ROWS).exists():
         return False
@@ -71,7 +75,11 @@ def write_settings_and_tell_if_unfinished(run: Path, settings: Settings) -> bool
 def read_results(results_file: Path, policies: Mapping[Path, Settings]) -> Results:
     """Return the results of all runs, from the results file and from the runs' folders.
 
-    The result in a run's folder replaces that of the same policy and seed in the file.
+    If both have a result, that in the folder counts. `policies` maps the folder of each policy's
+    runs to the settings that they must have.
+
+    Raises:
+        SettingsMismatchError: A run has other settings.
     """
     found: Results = json.loads(results_file.read_text()) if results_file.exists() else {}
     for policy, settings in policies.items():
@@ -86,7 +94,7 @@ def read_results(results_file: Path, policies: Mapping[Path, Settings]) -> Resul
 
 
 def update_results_file(results_file: Path, policies: Mapping[Path, Settings]) -> Results:
-    """Write the results that `read_results` returns to the results file, and return them."""
+    """Add the results in the runs' folders to the results file, and return all results."""
     found = read_results(results_file, policies)
     results_file.parent.mkdir(parents=True, exist_ok=True)
     results_file.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
@@ -126,7 +134,10 @@ def _check_same_settings(run_name: str, settings: Settings, expected: Settings) 
 
 
 def list_protocol_results(results: Results, policy: Path, protocol: str) -> list[dict[str, Any]]:
-    """Return the results of all seeds of a policy under a protocol; [] if none are known."""
+    """Return a policy's results under one disturbance, one for each seed; [] if it has no runs.
+
+    `policy` is the folder of its runs.
+    """
     return [run["protocols"][protocol] for _, run in sorted(results.get(policy.name, {}).items())]
 
 
@@ -137,13 +148,13 @@ def format_parameters_and_seeds(results: Results, policy: Path) -> list[str]:
 
 
 def compute_mean_and_error(values: list[float]) -> tuple[float, float]:
-    """Return the mean over seeds and the standard error of that mean, NaN for a single seed."""
+    """Return the mean of some values and the standard error of the mean; NaN for a single value."""
     error = float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else math.nan
     return float(np.mean(values)), error
 
 
 def compute_return_and_error(results: list[dict[str, Any]]) -> tuple[float, float]:
-    """Return the mean return under a protocol and the standard error of that mean.
+    """Return a policy's mean return under a disturbance, and the standard error of that mean.
 
     The error is computed over the seeds, or over the episodes if there is one seed.
     """

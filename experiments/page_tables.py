@@ -19,7 +19,7 @@ SMOKE = Path("runs/smoke")
 
 @dataclass(frozen=True)
 class PageTable:
-    """An evaluation that writes its results as a table into a page, and as pictures.
+    """A table on a page of the documentation, and the evaluation of a model that writes it.
 
     Attributes:
         model: The name of the model in `models`.
@@ -44,7 +44,7 @@ class PageTable:
 
     @property
     def evaluation_command(self) -> str:
-        """Return the command line of the evaluation, without files that it writes."""
+        """The command line of the evaluation, without the options that write files."""
         command = [
             *("an-control", "evaluate", f"models/{self.model}.safetensors"),
             *shlex.split(self.options),
@@ -54,7 +54,10 @@ class PageTable:
         return shlex.join(command)
 
     def make_step(self, runs: Path) -> ExperimentStep:
-        """Return the step (a command line, and the file that it makes) that writes the table."""
+        """Return the command line that runs the evaluation and writes the table into the page.
+
+        `runs` is the folder that keeps the state of a stopped evaluation.
+        """
         command = [
             *("an-control", "evaluate", f"models/{self.model}.safetensors"),
             *("--markdown", self.page, "--title", self.title, *shlex.split(self.options)),
@@ -66,7 +69,7 @@ class PageTable:
         return ExperimentStep(self.page, shlex.join(command))
 
     def make_smoke_step(self, runs: Path) -> ExperimentStep:
-        """Return a step for a short test, with one episode and all files in the folder `runs`."""
+        """Return the command line of a short test: one episode, a table in the folder `runs`."""
         page = f"{runs}/{self.title}.md"
         short = replace(
             self, page=page, protocols=self.protocols[:1], episodes=1, options="", plots=""
@@ -81,7 +84,10 @@ def write_tables(
     other_steps: Sequence[ExperimentStep],
     arguments: Sequence[str] | None,
 ) -> int:
-    """Write the tables of an experiment, run its other steps, and return the exit status."""
+    """Parse the command line of an experiment, write its tables, and return the exit status.
+
+    The option `--only` selects tables; without it, `other_steps` are run, too.
+    """
     titles = [table.title for table in tables]
     parser = make_step_parser(description)
     add_smoke_option(parser)

@@ -26,7 +26,7 @@ READ = (".safetensors", ".yaml")
 
 @dataclass(frozen=True)
 class ExperimentStep:
-    """A command line, and the file or folder that it makes.
+    """A step of an experiment: a command line, and the file or folder that it makes.
 
     Attributes:
         makes: The file or folder that exists once the command has succeeded.
@@ -44,7 +44,7 @@ class ExperimentStep:
 
     @property
     def input_files(self) -> list[str]:
-        """The paths of the models and recipes in the command, which are the inputs of the step."""
+        """The paths of the models and YAML files in the command: the inputs of the step."""
         return [word for word in self.command_words if word.endswith(READ) and word != self.makes]
 
     def run(self) -> int:
@@ -59,9 +59,9 @@ class ExperimentStep:
                 return process.wait()
 
     def hash_inputs(self) -> dict[str, Any]:
-        """Return the command and the hashes of its input files, as they are stored for a done step.
+        """Return the command and the hashes of its input files.
 
-        If any of them has changed, the step is run again.
+        They are stored when the step is done; if they have changed since then, it is run again.
         """
         return {
             "command": self.command,
@@ -112,14 +112,14 @@ def _hash_file(path: str) -> str | None:
 
 
 def make_step_parser(description: str | None) -> argparse.ArgumentParser:
-    """Create a command-line parser with the options of all experiments that are lists of steps."""
+    """Create the command-line parser of an experiment that consists of steps."""
     parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
     add_step_options(parser)
     return parser
 
 
 def add_step_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options `--list` and `--again` to a command-line parser."""
+    """Add the options of `run_steps` to a parser: `--list` (only show) and `--again` (repeat)."""
     parser.add_argument("--list", action="store_true", help="only show the command lines")
     parser.add_argument("--again", action="store_true", help="run the steps that are done again")
 
@@ -132,7 +132,13 @@ def add_smoke_option(parser: argparse.ArgumentParser) -> None:
 
 
 def run_steps(folder: Path, steps: Sequence[ExperimentStep], options: argparse.Namespace) -> int:
-    """Run the steps that are not done and return the exit status of the last command."""
+    """Run the steps of an experiment that are not done, up to the first failure.
+
+    The file done.json in the folder lists those that are done.
+
+    Returns:
+        The exit status: 0, or that of the command that failed.
+    """
     done = DoneSteps(folder / "done.json")
     if options.again and not options.list:
         done.remove(steps)

@@ -11,9 +11,9 @@ from launch.launch_description_sources import PythonLaunchDescriptionSource
 
 
 def generate_launch_description() -> LaunchDescription:
-    """Return the launch description of `sim.launch.py`, in which `task` is "ant" by default.
+    """Return the launch description: that of `sim.launch.py`, but with "ant" as the default task.
 
-    `sim.launch.py` declares the argument `task` again, but the first declaration counts.
+    `sim.launch.py` declares the argument `task` too; launch uses the default of the first one.
     """
     sim = PythonLaunchDescriptionSource(str(Path(__file__).with_name("sim.launch.py")))
     return LaunchDescription(

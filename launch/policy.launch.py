@@ -24,7 +24,7 @@ BOOLEANS = ["true", "false"]
 
 
 def generate_launch_description() -> LaunchDescription:
-    """Return the launch description: launch arguments, policy node and, if wanted, live page."""
+    """Return the launch description: arguments, policy node and, if wanted, its web page."""
     unset = "; unset: params_file's or the node's default"
     return LaunchDescription(
         [
@@ -57,7 +57,7 @@ def generate_launch_description() -> LaunchDescription:
 
 
 def make_launch_actions_of_policy(context: LaunchContext) -> list[ExecuteProcess]:
-    """Return the launch actions of the policy node, and of the live page if `view` is true.
+    """Return the launch actions of the policy node and, if `view` is true, of the robot's web page.
 
     A launch argument that is given overrides the parameter file.
 
@@ -87,9 +87,9 @@ def make_launch_actions_of_policy(context: LaunchContext) -> list[ExecuteProcess
 
 
 def list_allowed_values(parameter: Parameter) -> list[str] | None:
-    """Return the values that the launch argument of a parameter allows, or None if it allows any.
+    """Return the allowed values of the launch argument for a node parameter; None for any value.
 
-    One of them is the empty text "", with which the parameter keeps its default value.
+    The list contains "", with which the parameter keeps its default value.
 
     Args:
         parameter: Parameter of the policy node.
@@ -102,7 +102,7 @@ def list_allowed_values(parameter: Parameter) -> list[str] | None:
 
 
 def parse_parameter_value(name: str, text: str) -> ParameterValue:
-    """Convert the text of a launch argument to the type of the node parameter of that name.
+    """Convert the text of a launch argument to the type of the node parameter with the same name.
 
     Args:
         name: Name of the argument and of the parameter.
@@ -127,7 +127,7 @@ def parse_parameter_value(name: str, text: str) -> ParameterValue:
 
 
 def shut_down_after_exit(event: ProcessExited, context: LaunchContext) -> list[Shutdown]:
-    """Return the action that ends the launch, because a process has ended.
+    """Return the action that ends the launch; launch calls this when the node's process has ended.
 
     Args:
         event: The end of the process, with its exit status.

@@ -77,7 +77,7 @@ SIMULATOR_PARAMETERS = (
 
 
 def generate_launch_description() -> LaunchDescription:
-    """Return the launch description: launch arguments, simulator, policy node and live page."""
+    """Return the launch description: arguments, simulator, policy node and the robot's web page."""
     task = DeclareLaunchArgument(
         "task",
         default_value="",
@@ -99,7 +99,7 @@ def generate_launch_description() -> LaunchDescription:
 
 
 def make_launch_actions_of_simulation(context: LaunchContext) -> list[ExecuteProcess]:
-    """Return the launch actions of simulator and policy node, and of the live page if wanted.
+    """Return the launch actions of simulator and policy node and, if wanted, the robot's web page.
 
     Args:
         context: Launch context with the values of the arguments.
@@ -149,7 +149,7 @@ def choose_paths_of_yaml_and_model_files(
 ) -> dict[str, str]:
     """Return the paths of the simulation YAML, the wiring and the model, by argument name.
 
-    A path that is not given is that of the task.
+    If an argument is not given, the path is that of the task's own file.
 
     Args:
         task: Name of the task; "" for none.
@@ -194,14 +194,13 @@ def prepare_wiring_and_get_path(
     wiring: Wiring,
     disturbance: DisturbanceSettings,
 ) -> str:
-    """Return the path of the wiring (the YAML file that connects topics to the policy) to use.
+    """Return the path of the wiring file for the policy node; write a changed copy if needed.
 
-    This is the robot's own wiring, unless the policy reads the scrambler, which disturbs the
-    readings, or the launch argument `rate` sets the control rate. In these cases a changed wiring
-    is written to a temporary file.
+    A wiring says which topics feed the policy. It is changed if readings may be disturbed, because
+    the policy then reads the scrambler's topic, or if the argument `rate` sets the control rate.
 
     Args:
-        context: Launch context, which keeps the temporary folder until the launch ends.
+        context: Launch context, which keeps the copy's temporary folder until the launch ends.
         argument_values: Values of all launch arguments, by name.
         wiring: The robot's wiring.
         disturbance: The disturbance at the start of the simulation.
@@ -250,7 +249,7 @@ def make_launch_action_of_node(
 
 
 def shut_down_after_exit(event: ProcessExited, context: LaunchContext) -> list[Shutdown]:
-    """Return the action that ends the launch, because a process has ended.
+    """Return the action that ends the launch; launch calls this when a node's process has ended.
 
     Args:
         event: The end of the process, with its exit status.

@@ -35,13 +35,13 @@ def format_model_facts(path: Path) -> str:
 
 
 def format_updated_card(path: Path) -> str:
-    """Return the text of a model's card with its line of facts brought up to date.
+    """Return the text of a model's card (the page about it) with its line of facts updated.
 
     Args:
         path: Path of the model file; the card lies beside it with the suffix .md.
 
     Raises:
-        SystemExit: The card lacks the marks between which the facts stand.
+        SystemExit: The card lacks the two marks around the line of facts.
     """
     text = path.with_suffix(".md").read_text(encoding="utf-8")
     before, begin, rest = text.partition(BEGIN)

@@ -306,7 +306,11 @@ def _is_docstring(node: ast.AST, function: ast.FunctionDef | ast.AsyncFunctionDe
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the texts that users may see, as the command line asks; return the exit status."""
+    """Print the texts in the source code that users may see; return the exit status.
+
+    Args:
+        arguments: Command line: files, folders and kinds of text to which the list is limited.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -32,10 +32,10 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 @dataclass(frozen=True)
 class FoundDefinition:
-    """A function, method or class of the project.
+    """A function, method or class in the project's source code.
 
     Attributes:
-        location: The file, followed by the enclosing classes and functions, each as it is defined.
+        location: The file and the enclosing definitions, such as "scripts/a.py: class B".
         node: Its syntax tree node.
         is_public: Whether other modules may use it.
     """
@@ -89,7 +89,7 @@ def format_signature(node: Definition) -> str:
 
 
 def main() -> None:
-    """Print the docstrings and function names that the seed on the command line draws."""
+    """Print docstrings and function names of the project that are drawn at random."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seed", type=int)
     parser.add_argument("--docstrings", type=int, default=50)

@@ -30,7 +30,7 @@ NODE = "an_control.ros.node"
 
 @dataclass
 class CodeFolder:
-    """One folder of modules: number of files and lines, and the folders it imports."""
+    """A folder of modules: its numbers of files and lines, and the folders that it imports."""
 
     files: int = 0
     lines: int = 0
@@ -54,11 +54,11 @@ def read_module_sources(revision: str | None = None) -> dict[str, str]:
 
 
 def find_imported_module_names(text: str, modules: Mapping[str, str]) -> Iterator[str]:
-    """Yield the names of the modules that a source text imports, also inside functions.
+    """Yield the names of the project's modules that a source text imports, also inside functions.
 
     Args:
         text: Source of a module.
-        modules: Known modules by dotted name; imports of others are left out.
+        modules: All modules of the project, by dotted name.
     """
     for node in ast.walk(ast.parse(text)):
         names: list[str] = []
@@ -75,7 +75,7 @@ def find_imported_module_names(text: str, modules: Mapping[str, str]) -> Iterato
 
 @cache
 def collect_imports_of_modules(revision: str | None = None) -> dict[str, set[str]]:
-    """Return the names of the modules that each module imports, by the module's name.
+    """Return for each module the names of the modules that it imports.
 
     Args:
         revision: A git commit; None reads this work tree.
@@ -117,7 +117,7 @@ def count_lines_without_docstrings(text: str) -> int:
 
 
 def describe_imported_modules(module: str, revision: str | None = None) -> str:
-    """Return a sentence on how many files and lines a module imports, directly or not.
+    """Return a sentence on how many files and lines a module needs, with all its imports.
 
     Args:
         module: Dotted name of the module.
@@ -134,11 +134,10 @@ def describe_imported_modules(module: str, revision: str | None = None) -> str:
 
 
 def find_box_of_module(module: str, modules: Mapping[str, object]) -> str:
-    """Return the name of the box that stands for a module in the picture of folders.
+    """Return the name of the box in which a module is drawn in the picture of the code's folders.
 
-    A module directly in one of the folders `OPEN`, such as an_control, has a box of its own. All
-    others share the box of their folder, whose dotted name is cut to three words in an_control and
-    to two elsewhere.
+    Most modules share the box of their folder, such as "an_control_sim.bridge". A module directly
+    in one of the folders `OPEN` has a box of its own.
 
     Args:
         module: Dotted name of the module.
@@ -151,7 +150,7 @@ def find_box_of_module(module: str, modules: Mapping[str, object]) -> str:
 
 
 def collect_folders(revision: str | None = None) -> dict[str, CodeFolder]:
-    """Return all folders of modules, with their sizes and imports, by name.
+    """Return size and imports of each folder of modules, by folder name.
 
     Args:
         revision: A git commit; None reads this work tree.
@@ -331,7 +330,7 @@ def _run_git(*arguments: str) -> str:
 
 
 def main() -> None:
-    """Draw the folders of this work tree or of a commit, and print a table of their imports.
+    """Draw the folders of the project's code and their imports as a picture, and print a table.
 
     The size of all code that the policy node imports is printed too.
     """

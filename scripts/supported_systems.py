@@ -49,8 +49,8 @@ def list_supported_pythons(ros):
     """Return the CPython versions that are supported with a ROS 2 distribution.
 
     Args:
-        ros: Value of the variable ROS= of `make`, such as "kilted"; a sourced distribution supports
-            all versions.
+        ros: Distribution from PyPI, such as "kilted". For any other value, which stands for an
+            installed ROS 2, all versions are returned.
     """
     if ros not in ROWS:
         return PYTHONS
@@ -61,7 +61,7 @@ def describe_why_unsupported(ros):
     """Return why this interpreter cannot be used with a ROS 2 distribution, or "" if it can.
 
     Args:
-        ros: Value of the variable ROS= of `make`, such as "kilted".
+        ros: Distribution, as for `list_supported_pythons`.
     """
     version = "{}.{}".format(*sys.version_info)
     allowed = list_supported_pythons(ros)
@@ -81,7 +81,7 @@ def describe_why_unsupported(ros):
 
 
 def find_pybullet_origin():
-    """Yield "wheel" if PyPI has a PyBullet wheel for this system, else "source"."""
+    """Yield how pip installs PyBullet here: from a "wheel" of PyPI, else from "source"."""
     has_wheel = "{}.{}".format(*sys.version_info) in PYBULLET and platform.machine() == "x86_64"
     yield "wheel" if has_wheel else "source"
 
@@ -97,8 +97,8 @@ def format_table_of_systems():
 def list_ci_systems():
     """Yield a line for each system that CI tests, such as "3.12 jazzy ros".
 
-    The words are the version of CPython, the value of the variable ROS= of `make`, and the kind of
-    check: "suite", "ros" or "import".
+    The words are the version of CPython, the ROS 2 distribution from PyPI, and the kind of tests:
+    "suite" (all), "ros" or "import".
     """
     for ros in ("kilted", "jazzy"):
         for version, cell in zip(PYTHONS, TABLE[ROWS[ros]]):
@@ -107,7 +107,7 @@ def list_ci_systems():
 
 
 def main(arguments):
-    """Print what the command line asks for, and return the exit status.
+    """Print a table or list of supported systems, and return the exit status.
 
     Args:
         arguments: The words of the command line, of which the module's docstring shows all forms.

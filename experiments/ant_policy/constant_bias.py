@@ -38,11 +38,11 @@ SEED = 1
 
 
 class BiasedReadings(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """An environment with constants that are added to its observation.
+    """A gymnasium wrapper that adds a constant to each reading, like sensors with a wrong zero.
 
     Args:
         env: The environment.
-        offsets: The constants (N,).
+        offsets: The constants (N,), one for each reading.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], offsets: np.ndarray) -> None:
@@ -55,12 +55,12 @@ class BiasedReadings(gymnasium.ObservationWrapper[Any, Any, Any]):
 
 
 def measure_returns(model: Path, bias: float, sensors: str, episodes: int) -> list[float]:
-    """Play episodes in which the same constant is added to some sensors; return their returns.
+    """Play episodes in which a constant is added to some sensors; return each episode's return.
 
     Args:
         model: The model file.
         bias: The constant, in units of the scaled readings.
-        sensors: The sensors, a key of `SENSORS`.
+        sensors: The sensors, a key of `SENSORS` such as "roll and pitch".
         episodes: The number of episodes.
     """
     offsets = np.float32(bias) * np.isin(ANT_CHANNELS, SENSORS[sensors]).astype(np.float32)
@@ -76,7 +76,7 @@ def measure_returns(model: Path, bias: float, sensors: str, episodes: int) -> li
 
 
 def main() -> None:
-    """Print the table of a model's returns."""
+    """Print a table of an Ant policy's returns while its sensors have a constant error."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

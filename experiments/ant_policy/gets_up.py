@@ -46,10 +46,10 @@ GAIN = 1.5
 
 @dataclass(frozen=True)
 class Reflex:
-    """A linear feedback from the observation (N,) to the torques (A,).
+    """A controller that gets the Ant up: action = matrix @ (N readings, 1), clipped to [-1, 1].
 
     Attributes:
-        matrix: The weights (A, N + 1); the final column is a constant that is added.
+        matrix: The weights (A, N + 1) of A actions and N readings; the last column is a constant.
     """
 
     matrix: np.ndarray
@@ -58,7 +58,14 @@ class Reflex:
     def from_candidate(
         cls, unscaled_weights: np.ndarray, channels: list[str], action_count: int
     ) -> Reflex:
-        """Create a candidate's reflex: unscaled weights of each action, then a constant."""
+        """Create a reflex from the numbers that the random search or CMA-ES tries as its weights.
+
+        Args:
+            unscaled_weights: For each action the weights of the readings that a reflex uses, then a
+                constant. Weights of velocities are multiplied by `SPEED_SCALE`.
+            channels: The ids of all N readings.
+            action_count: The number of actions.
+        """
         matrix = np.zeros((action_count, len(channels) + 1))
         matrix[:, [*_find_indices_of_used_readings(channels), -1]] = unscaled_weights.reshape(
             action_count, -1
@@ -91,7 +98,7 @@ def _compute_weight_scale(channels: list[str]) -> np.ndarray:
 
 
 class Trials:
-    """Simulated starts from rest: a reflex gets the Ant up, then the teacher acts.
+    """Simulated trials: a reflex gets the Ant up from the ground, then a teacher lets it walk.
 
     Args:
         env: The environment.
@@ -107,13 +114,16 @@ class Trials:
         """Number of weights of a candidate."""
 
     def make_reflex(self, unscaled_weights: np.ndarray) -> Reflex:
-        """Create the reflex of a candidate of the search; see `Reflex.from_candidate`."""
+        """Create a reflex from the numbers that the search tries; see `Reflex.from_candidate`."""
         return Reflex.from_candidate(unscaled_weights, self._channels, self._actions)
 
     def measure_return(
         self, unscaled_weights: np.ndarray, seeds: np.ndarray, noise: float = 0.0
     ) -> float:
-        """Measure a candidate's mean return over several starts, less penalties for failures."""
+        """Return a reflex's mean return over several starts, less penalties for failures.
+
+        The weights are those of `Reflex.from_candidate`; `noise` is that on the actions.
+        """
         reflex = self.make_reflex(unscaled_weights)
         return float(
             np.mean([self._play_trial_and_get_return(reflex, int(seed), noise) for seed in seeds])
@@ -172,10 +182,9 @@ def search_reflex(trials: Trials, seed: int) -> Reflex:
 def join_reflex_and_teacher(
     layers: Layers, reflex: Reflex, height_index: int
 ) -> dict[str, np.ndarray]:
-    """Return the weights of one network that acts like the reflex or like the teacher.
+    """Return the weights of one network that gets the Ant up by a reflex and walks by a teacher.
 
-    It acts like the reflex while the torso's height is below `LYING`, the height in m below which
-    the Ant counts as lying on the ground.
+    It acts like the reflex while the torso's height is below `LYING`, else like the teacher.
     """
     (first, first_bias), (second, second_bias), (last, last_bias) = layers
     matrix, constant = reflex.matrix[:, :-1], reflex.matrix[:, -1]
@@ -204,7 +213,7 @@ def join_reflex_and_teacher(
 
 
 def main() -> None:
-    """Search for a reflex, join it to the teacher on the command line, and write the model."""
+    """Search for a reflex that gets the Ant up, join it to a teacher, and write the model."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("teacher", type=Path, help="an MLP policy of the Ant")
     parser.add_argument("out", type=Path, help="the model file to write")

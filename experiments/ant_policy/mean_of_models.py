@@ -46,7 +46,7 @@ def average_models(models: list[Model]) -> Model:
 
 
 def main() -> None:
-    """Average the models that the command line names, and write the result."""
+    """Average the weights of the model files on the command line, and write the resulting model."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("models", type=Path, nargs="+", help="model files of the same sizes")
     parser.add_argument("--out", type=Path, required=True, help="the model file to write")

@@ -26,7 +26,10 @@ MODEL = f"{RUNS}/ant.safetensors"
 
 
 def make_student_stage(recipe: str, seed: int, start_model: str = "") -> ExperimentStep:
-    """Return the stage that trains a student policy, from nothing or from another student."""
+    """Return the command line that trains a student policy to imitate the Ant's teacher.
+
+    The training starts from the model `start_model`, or from random weights if that is "".
+    """
     out = f"{RUNS}/{recipe}_{seed}"
     start = f" --start-model {start_model}" if start_model else ""
     return ExperimentStep(
@@ -65,5 +68,5 @@ STEPS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the steps of the experiment that are not done; return the exit status."""
+    """Train the Ant's teacher, students and monitor, unless done; return the exit status."""
     return run_steps(RUNS, STEPS, make_step_parser(__doc__).parse_args(arguments))

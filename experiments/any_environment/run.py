@@ -23,5 +23,5 @@ STEPS = tuple(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the trainings that are not done and return the exit status."""
+    """Learn policies for three gymnasium environments, unless done; return the exit status."""
     return run_steps(RUNS, STEPS, make_step_parser(__doc__).parse_args(arguments))

@@ -40,5 +40,5 @@ OTHERS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the tables that are missing and return the exit status."""
+    """Write the missing tables about CarRacing and Pong in report.md; return the exit status."""
     return write_tables(__doc__, RUNS, TABLES, OTHERS, arguments)

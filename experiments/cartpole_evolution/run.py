@@ -37,7 +37,7 @@ TRAIN = (
 
 
 def make_steps(seeds: Sequence[int], generations: int) -> list[ExperimentStep]:
-    """Return for each seed the steps that train a policy and evaluate its best model."""
+    """Return the command lines that train a policy for each seed, and evaluate its best model."""
     steps = []
     for seed in seeds:
         run = f"{RUNS}/seed-{seed}"
@@ -52,7 +52,10 @@ def make_steps(seeds: Sequence[int], generations: int) -> list[ExperimentStep]:
 
 
 def read_learning_curve(folder: Path) -> np.ndarray:
-    """Return a run's V validations (3, V): billion simulated steps, hours, mean return."""
+    """Return a run's learning curve (3, V) at V validations during training.
+
+    Its rows are: billion simulated steps, hours, mean return.
+    """
     lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
     columns = [
         (line["steps"] / 1e9, line["wall_s"] / 3600.0, line["validation"])
@@ -63,7 +66,7 @@ def read_learning_curve(folder: Path) -> np.ndarray:
 
 
 def save_states(runs: Path, saved: Path) -> None:
-    """Copy the files with which a run continues, and its validations, to another folder."""
+    """Copy the states of all runs in `runs` to `saved`, so that another clone can continue them."""
     for metrics in runs.glob("seed-*/metrics.jsonl"):
         folder = saved / metrics.parent.name
         folder.mkdir(parents=True, exist_ok=True)
@@ -74,14 +77,14 @@ def save_states(runs: Path, saved: Path) -> None:
 
 
 def restore_states(runs: Path, saved: Path) -> None:
-    """Copy the saved state of each run that has no folder here, so that the run continues."""
+    """Copy states of runs from `saved` back to `runs`, except for runs that exist there."""
     for state in saved.glob("seed-*"):
         if not (runs / state.name).exists():
             shutil.copytree(state, runs / state.name)
 
 
 def draw_curves(folders: Sequence[Path], picture: Path) -> None:
-    """Draw the validation returns of runs over steps and over hours, beside the paper's return."""
+    """Draw the returns during training over steps and over hours, beside the paper's return."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 3.5), layout="constrained")
@@ -103,7 +106,7 @@ def draw_curves(folders: Sequence[Path], picture: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the trainings that are not done, draw their curves, and return the exit status."""
+    """Evolve CartPole policies unless done, draw their curves, and return the exit status."""
     parser = make_step_parser(__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--generations", type=int, default=20_000)

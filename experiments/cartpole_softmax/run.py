@@ -36,5 +36,5 @@ STEPS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the trainings that are not done and return the exit status."""
+    """Train two student policies for the swing-up CartPole, unless done; return the exit status."""
     return run_steps(RUNS, STEPS, make_step_parser(__doc__).parse_args(arguments))

@@ -24,7 +24,7 @@ MODELS = Path(__file__).resolve().parents[2] / "models"
 
 @dataclass(frozen=True)
 class Mistake:
-    """One mistake in a wiring, or one fault of the robot; see `Robot.record_run_and_mean_return`.
+    """A mistake in a wiring (which connects a robot to a policy), or a fault of the robot.
 
     Attributes:
         kind: One of sign, scale, offset, delay, stuck, noise only, swapped, permuted, motor
@@ -32,8 +32,7 @@ class Mistake:
         members: The names of the channels or motors that have the mistake.
         value: A factor (scale, motors), an offset in the unit of the readings (offset), a number of
             ticks (delay), or a standard deviation (noise only); 0 for all other kinds.
-        others: The channels or motors that take the place of the members, if they are swapped or
-            permuted.
+        others: For swapped or permuted ones: the channels or motors whose values the members get.
     """
 
     kind: str
@@ -44,7 +43,7 @@ class Mistake:
 
 @dataclass
 class MistakenWiring:
-    """A wiring with mistakes, which distorts the readings and the actions of a robot.
+    """A simulation of mistakes in a wiring: it distorts a robot's readings and actions.
 
     Attributes:
         ids: The ids of the channels (N,).
@@ -66,7 +65,10 @@ class MistakenWiring:
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     def distort_readings(self, true_readings: np.ndarray, is_first_step: bool) -> np.ndarray:
-        """Return the unscaled numbers (N,) that arrive from the sensors, with all mistakes."""
+        """Return the numbers (N,) that the sensors send if the wiring has the mistakes.
+
+        They are raw: not yet converted by scale and offset, unlike `true_readings` (N,).
+        """
         raw = (true_readings - self.offset) / self.scale
         if is_first_step:
             self.past = []
@@ -108,7 +110,7 @@ class MistakenWiring:
 
 
 class Robot:
-    """A simulated robot that is controlled by a policy through a wiring.
+    """A simulated robot under a policy, in whose wiring mistakes can be made.
 
     Args:
         model: The file of the policy and its monitor.
@@ -157,10 +159,15 @@ class Robot:
         disturbance: DisturbanceSettings | None = None,
         repaired: Any = None,
     ) -> tuple[Recording, float]:
-        """Run the robot with mistakes; return what the doctor would see, and the mean return.
+        """Run the robot with mistakes in its wiring; return a recording and the mean return.
 
-        Without `ticks` one episode is recorded. By `repaired`, the wiring that the doctor found,
-        the policy's readings and actions are converted.
+        Args:
+            mistakes: The mistakes.
+            seed: The seed of the episodes.
+            ticks: The number of control steps to record; None for one episode.
+            disturbance: What is done to readings and robot on purpose, besides the mistakes.
+            repaired: A corrected wiring from the doctor, by which readings and actions are
+                converted; None to convert them by the mistaken wiring.
         """
         raws: list[np.ndarray] = []
         actions: list[np.ndarray] = []

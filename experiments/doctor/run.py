@@ -87,7 +87,10 @@ KINDS = (
 
 
 def draw_mistake(robot: Robot, clean: Recording, rng: np.random.Generator) -> Mistake:
-    """Draw a random mistake in the wiring of a robot."""
+    """Draw a random mistake in the wiring of a robot.
+
+    `clean` is a recording without mistakes, which shows the usual size of the readings.
+    """
     spread = np.nanstd(clean.raw, axis=0) * np.abs(clean.scale)
     kind = str(rng.choice(KINDS))
     if kind.startswith("motor"):
@@ -113,7 +116,7 @@ def draw_mistake(robot: Robot, clean: Recording, rng: np.random.Generator) -> Mi
 
 
 def make_expected_wiring(recording: Recording, mistakes: Sequence[Mistake]) -> CandidateWiring:
-    """Return the wiring that the doctor should find: the one that undoes the given mistakes."""
+    """Return the correct diagnosis: the wiring that undoes the given mistakes."""
     candidate = CandidateWiring.from_recording(recording)
     for one in mistakes:
         of = recording.actuators if one.kind.startswith("motor") else recording.ids
@@ -143,7 +146,7 @@ def make_expected_wiring(recording: Recording, mistakes: Sequence[Mistake]) -> C
 def is_diagnosed_wiring_right(
     diagnosed: CandidateWiring, expected: CandidateWiring, recording: Recording
 ) -> bool:
-    """Return whether the wiring that the doctor found is nearly equal to the right one.
+    """Return whether the wiring that the doctor found is nearly equal to the correct one.
 
     Scales may differ by 10 %, offsets by half a standard deviation of the readings, and motor gains
     by 40 %.
@@ -168,7 +171,7 @@ def is_diagnosed_wiring_right(
 def classify_diagnosis(
     diagnosis: Diagnosis, recording: Recording, mistakes: Sequence[Mistake]
 ) -> str:
-    """Return a word for how well the doctor's diagnosis agrees with the mistakes that were made.
+    """Return a word that grades the doctor's diagnosis of a recording whose mistakes are known.
 
     Args:
         diagnosis: The result of the doctor.
@@ -176,10 +179,10 @@ def classify_diagnosis(
         mistakes: The mistakes in the recording.
 
     Returns:
-        "found" if the corrected wiring is right, or "ambiguous" if it has alternatives; "partly" if
-        just one of several mistakes was found; "wrong" if other mistakes were found. If none was
-        found: "unseen" if the doctor says that the recording cannot show such a mistake, "said" if
-        the doctor has only a note, else "missed".
+        "found" if the corrected wiring is right, or "ambiguous" if it also has alternatives.
+        "partly" if one of several mistakes was found. "wrong" if the doctor reports other mistakes.
+        If it reports none: "unseen" if it says that the recording cannot show such a mistake,
+        "said" if it makes a remark, else "missed".
     """
     right = make_expected_wiring(recording, mistakes)
     if is_diagnosed_wiring_right(diagnosis.corrected, right, recording):
@@ -212,10 +215,11 @@ def cut_recording_to_start(recording: Recording, ticks: int) -> Recording:
 def run_trial(
     robot: Robot, mistakes: Sequence[Mistake], seed: int, *, returns: bool
 ) -> dict[str, Any]:
-    """Run a robot with mistakes in its wiring, and return what the doctor finds.
+    """Run a robot with mistakes in its wiring, let the doctor examine it, and return the results.
 
-    With `returns` the sums of rewards with the mistakes, with the repaired wiring and without
-    mistakes are measured, too, and after how many seconds the mistakes are found.
+    The result "outcome" is a word of `classify_diagnosis`. With `returns`, the sums of rewards with
+    mistakes, after the repair and without mistakes are measured too, and the seconds until the
+    mistakes are found.
     """
     whole = SECONDS[-1]
     recording, _ = robot.record_run_and_mean_return(
@@ -243,7 +247,10 @@ def run_trial(
 
 
 def iterate_named_trials(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
-    """Yield the name of each trial, and a function that runs it and returns its row of results."""
+    """Yield the name of each trial that the command line selects, and a function that runs it.
+
+    The function returns the results of the trial as a dict.
+    """
     robots: dict[str, Robot] = {}
 
     def get_robot(name: str) -> Robot:
@@ -290,7 +297,10 @@ def iterate_named_trials(options: argparse.Namespace) -> Iterator[tuple[str, Any
 
 
 def run_healthy_trial(robot: Robot, disturbance: str, seed: int, seconds: float) -> dict[str, Any]:
-    """Run a robot whose wiring is right, and return the mistakes that the doctor reports."""
+    """Run a robot whose wiring is right, and return the mistakes that the doctor wrongly reports.
+
+    `disturbance` is what is done to the robot on purpose, such as "mass=1.3"; "none" for nothing.
+    """
     settings = EvaluationProtocol.parse(
         f"none,{disturbance}" if disturbance != "none" else disturbance
     ).disturbance
@@ -333,7 +343,10 @@ def make_table(results: Mapping[str, dict[str, Any]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the trials that the results file lacks, print a table of outcomes, and return 0."""
+    """Test the wiring doctor on robots with known mistakes, and print a table of the outcomes.
+
+    Trials whose result is in the results file are skipped. The exit status is 0.
+    """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("studies", nargs="+", choices=("table", "random", "robots"))
     parser.add_argument("--first-seed", type=int, default=0, help="of each row and robot")

@@ -45,12 +45,13 @@ ANSWER_S = 2.5
 
 
 class ControlLoop:
-    """The control loop of a policy node without ROS, on a simulated robot.
+    """A policy's control loop without ROS on a simulated robot, with the wiring doctor beside it.
 
     Args:
         name: The robot, "ant" or "mobile_base".
-        difference: How the robot differs, such as "mass=1.3"; "" if it does not.
-        process: Takes the place of the doctor's process; None: nothing does.
+        difference: How the robot differs from the usual one, such as "mass=1.3"; "" for not at all.
+        process: A substitute for the process in which the doctor examines recordings; None for that
+            process itself.
     """
 
     def __init__(self, name: str, difference: str = "", process: Any = None) -> None:
@@ -83,9 +84,10 @@ class ControlLoop:
         return self._direct.now_ns / 1e9
 
     def step(self, seed: int, *, watched: bool, wait: Callable[[], object] = lambda: None) -> None:
-        """Make one tick of the controller and one step of the robot.
+        """Make one tick of the controller and one step of the robot, and measure the time.
 
-        A new episode is started first if the last one is over.
+        A new episode is started first if the last one is over. The doctor gets the readings if
+        `watched`. `wait` is called before the tick.
         """
         controller, robot, doctor = self.controller, self.robot, self.doctor
         if not self._episodes or robot.over:
@@ -115,9 +117,9 @@ class ControlLoop:
 
 
 class AnsweringExaminer:
-    """A substitute for the doctor's process, whose answers come 2.5 simulated seconds later.
+    """A substitute for the doctor's process, whose answers come after 2.5 simulated seconds.
 
-    It examines each request at once, so that the results do not depend on the computer's speed.
+    Results then do not depend on the computer's speed.
     """
 
     failure = ""
@@ -135,7 +137,7 @@ class AnsweringExaminer:
         return self._answer is not None
 
     def send_request(self, request: Request) -> None:
-        """Examine the ticks of a request at once, and store the findings for `pop_answer`."""
+        """Examine the recording in a request at once, and keep the findings for `pop_answer`."""
         about, arrays = request()
         content = io.BytesIO()
         np.savez(content, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
@@ -143,7 +145,7 @@ class AnsweringExaminer:
         self.asked, self._due_s = self.asked + 1, self.now_s() + ANSWER_S
 
     def pop_answer(self) -> list[dict[str, Any]] | None:
-        """Return the findings of the last request and forget them; None until they are due."""
+        """Return the findings of the last request once, and None before they are due."""
         if self.now_s() < self._due_s:
             return None
         answer, self._answer = self._answer, None
@@ -154,7 +156,7 @@ class AnsweringExaminer:
 
 
 def measure_and_print_tick_times(seconds: float) -> None:
-    """Print how long the Ant's ticks take without a doctor, and with one."""
+    """Print how long the Ant's control steps take without the wiring doctor, and with it."""
     loop = ControlLoop("ant")
     doctor, modes = loop.doctor, ("off", "watching", "examining")
     times: dict[str, list[tuple[float, float, float]]] = {mode: [] for mode in modes}
@@ -194,7 +196,7 @@ def _wait_until(due_s: float) -> None:
 
 
 def print_findings_on_healthy_robots(seconds: float, seeds: int) -> None:
-    """Run robots whose wiring is right, and print what the doctor announces."""
+    """Run robots whose wiring is right, and print what the doctor wrongly announces."""
     total = 0
     for name in ROBOTS:
         for other in OTHERS if name == "ant" else OTHERS[:1]:
@@ -216,7 +218,7 @@ def print_findings_on_healthy_robots(seconds: float, seeds: int) -> None:
 
 
 def main() -> None:
-    """Run the measurement that the command line names."""
+    """Measure a control loop with the wiring doctor: duration of steps, or false announcements."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("what", choices=["ticks", "healthy"])
     parser.add_argument("--seconds", type=float, default=60.0)

@@ -25,7 +25,10 @@ SUFFIXES = (".py", ".yaml", ".safetensors", ".js", ".html", ".css")
 
 
 class SourceTree:
-    """The files of the work tree or of a commit, with methods to hash models and code."""
+    """The project's files, now or at a commit, with methods to hash models and code.
+
+    Equal hashes show that a figure (table or picture of results) is still up to date.
+    """
 
     def __init__(self, files: Mapping[str, Callable[[], bytes]]) -> None:
         self._files = files

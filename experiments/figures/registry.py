@@ -33,7 +33,7 @@ PAGE = (*SIMULATED, "an_control/view", "experiments/live_page")
 
 @dataclass(frozen=True)
 class FigureCommand:
-    """A command line that makes a figure, or fills one column of its table."""
+    """A command line that makes a figure (table or picture), or fills one column of a table."""
 
     command: str
     """Command line as in a shell, in the root of a clone."""
@@ -63,7 +63,7 @@ class PageFigure:
 
     @property
     def name(self) -> str:
-        """Return the figure's page and title as text, by which the command line selects it."""
+        """The name by which the command line selects the figure, such as "README.md: Results"."""
         return f"{self.page}: {self.table or self.place}"
 
     @property
@@ -73,14 +73,17 @@ class PageFigure:
 
     @property
     def is_written_by_commands(self) -> bool:
-        """Return whether the commands write the whole figure, so that nothing is copied by hand."""
+        """Return whether the commands write the whole figure, with nothing to copy by hand."""
         return (
             self.is_picture or bool(self.table) or all(c.column is not None for c in self.commands)
         )
 
 
 def format_evaluation_command(model: str, options: str, episodes: int, protocols: str) -> str:
-    """Return the command line that evaluates a shipped model with seed 1."""
+    """Return the command line that evaluates a shipped model with seed 1.
+
+    `protocols` are the disturbances, such as "none delay=1".
+    """
     words = f"--episodes {episodes} --seed 1 --table {protocols}"
     return " ".join(f"an-control evaluate models/{model}.safetensors {options} {words}".split())
 
@@ -94,9 +97,10 @@ def make_card_table_entry(
     column: int = 1,
     unmonitored_protocols: str = "",
 ) -> PageFigure:
-    """Return the registry's entry for the table of results on a model's card.
+    """Return the registry's entry for the table of results on a model's card (the page about it).
 
-    The returns without monitor, under `unmonitored_protocols`, stand in the column after `column`.
+    The returns stand in `column`. Those of a second evaluation, without monitor and under
+    `unmonitored_protocols`, stand in the next column.
     """
     commands = [
         FigureCommand(format_evaluation_command(model, options, episodes, protocols), column)
@@ -110,7 +114,7 @@ def make_card_table_entry(
 
 
 def make_table_entry(table: PageTable) -> PageFigure:
-    """Return the registry's entry for a table that an experiment writes between marks in a page."""
+    """Return the registry's entry for a table that an experiment writes into a page."""
     known = {"ant": ANT, "ant_quick": ANT, "cartpole": CARTPOLE}
     folder = table.page.split("/")[1]
     return PageFigure(
@@ -368,9 +372,9 @@ TABLE_ROW = re.compile(r"^\|.*\|$")
 
 
 def find_page_tables(text: str) -> dict[str, list[str]]:
-    """Return the lines of each table of a page.
+    """Return the tables of a Markdown page, each as its lines.
 
-    The key of a table is the title in the marks around it, or else the heading above it.
+    The key is the title in the comment before the table, or else the heading above it.
     """
     found: dict[str, list[str]] = {}
     place, fenced, lines = "", False, text.splitlines()
@@ -391,6 +395,6 @@ def find_page_tables(text: str) -> dict[str, list[str]]:
 
 
 def has_numbers(table: Sequence[str]) -> bool:
-    """Return whether a cell of the table's body has a digit outside of code and links."""
+    """Return whether a Markdown table contains digits, except in its head, in code and in links."""
     body = (re.sub(r"`[^`]*`|\]\([^)]*\)", "", row) for row in table[2:])
     return any(re.search(r"\d", row) for row in body)

@@ -46,10 +46,10 @@ Returns = dict[str, list[float]]
 
 
 def list_evaluation_commands(figure: PageFigure) -> list[str]:
-    """Return the command lines of the evaluations that make a figure.
+    """Return the evaluations (`an-control evaluate ...`) that make a figure.
 
-    The list is empty if the figure also needs a command that is no evaluation, because only
-    evaluations can be checked by repeating their first episodes.
+    The list is empty if the figure also needs a command of another kind, because then repeating
+    evaluations does not show that the figure is up to date.
     """
     found: list[str] = []
     for one in figure.commands:
@@ -68,7 +68,10 @@ def list_evaluation_commands(figure: PageFigure) -> list[str]:
 
 
 def evaluate_first_episodes_of_figure(figure: PageFigure, root: Path = ROOT) -> dict[str, Returns]:
-    """Repeat the first episodes of a figure's evaluations; return the returns by command line."""
+    """Repeat the first episodes of each evaluation of a figure; return their returns by command.
+
+    `root` is the folder with the code to run.
+    """
     return {
         command: evaluate_first_episodes(command, root)
         for command in list_evaluation_commands(figure)
@@ -77,7 +80,10 @@ def evaluate_first_episodes_of_figure(figure: PageFigure, root: Path = ROOT) -> 
 
 @functools.cache
 def evaluate_first_episodes(command: str, root: Path = ROOT) -> Returns:
-    """Run only the first episodes of an evaluation, and return their returns by disturbance."""
+    """Run the first `EPISODES` episodes of an evaluation; return their returns by disturbance.
+
+    `root` is the folder with the code to run.
+    """
     words = shlex.split(command)
     words[words.index("--episodes") + 1] = str(EPISODES)
     with tempfile.TemporaryDirectory() as folder:
@@ -92,7 +98,7 @@ def evaluate_first_episodes(command: str, root: Path = ROOT) -> Returns:
 
 @contextmanager
 def check_out_commit(commit: str) -> Iterator[Path]:
-    """Check out a commit into a temporary folder, which is yielded and removed afterwards."""
+    """Check out a commit into a temporary folder for a `with` block, and yield the folder."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "tree"
         git = ["git", "-C", str(ROOT), "worktree"]
@@ -108,7 +114,7 @@ def check_out_commit(commit: str) -> Iterator[Path]:
 
 
 def list_changed_returns(old: Mapping[str, Returns], new: Mapping[str, Returns]) -> list[str]:
-    """Compare the returns of a figure's first episodes with those of the present code."""
+    """Return a text for each disturbance under which the returns of a figure have changed."""
     return [
         f"{protocol}: {old.get(command, {}).get(protocol, 'not known')} is now {returns}"
         for command, rows in new.items()

@@ -48,12 +48,15 @@ DECIMALS = re.compile(r"-?\d+\.?(\d*)")
 
 
 def read_figure_records() -> dict[str, Any]:
-    """Return the records of how figures were made (date, commit, hashes of inputs), by name."""
+    """Return how each figure was made (date, commit, hashes of inputs), by name of the figure."""
     return dict(json.loads(MADE.read_text(encoding="utf-8"))) if MADE.is_file() else {}
 
 
 def find_changed_inputs(inputs: Mapping[str, str], record: Mapping[str, Any] | None) -> list[str]:
-    """Return the names of the inputs that have changed since the figure was made."""
+    """Return which inputs of a figure (commands, models, code) have changed since it was made.
+
+    The inputs are hashes by name. Without a record of the figure, the result is ["no record"].
+    """
     if not record:
         return ["no record"]
     then = record["inputs"]
@@ -63,7 +66,7 @@ def find_changed_inputs(inputs: Mapping[str, str], record: Mapping[str, Any] | N
 def describe_figure(
     figure: PageFigure, changed: Sequence[str], record: Mapping[str, Any] | None
 ) -> str:
-    """Return the lines about a figure that are printed in the list of figures."""
+    """Return lines that say whether a figure is stale, when it was made, and by which commands."""
     how = "" if figure.is_written_by_commands else ", by hand"
     when = f"made {record['date']} at {record['commit']}" if record else "no record"
     if record and "repeated" in record:
@@ -74,16 +77,16 @@ def describe_figure(
 
 
 def fill_table_rows(rows: Sequence[str], column: int, results: Mapping[str, Any]) -> list[str]:
-    """Return a table's lines with the results of a new evaluation in place of the old results.
+    """Return a Markdown table's lines with the old results replaced by those of an evaluation.
 
-    The text of a row names the protocol (disturbance) of its results, with or without a leading
-    "none,". A return is written as the mean +- its standard error, with the number of decimals of
-    the old result. The columns with the titles `episodes` and `successes` are filled, too.
+    Each row names its disturbance, such as `delay=1`. The returns are written as mean +- standard
+    error, with as many decimals as before. Columns with the titles `episodes` and `successes` are
+    filled, too.
 
     Args:
         rows: The lines of the table.
         column: The index of the column with the returns.
-        results: For each protocol the entry of the evaluation's JSON file.
+        results: For each disturbance the entry of the evaluation's JSON file.
 
     Example:
         >>> row = {"mean": 4.25, "sd": 3.0, "episodes": [{}] * 10, "success_share": 0.5}
@@ -119,7 +122,10 @@ def fill_table_rows(rows: Sequence[str], column: int, results: Mapping[str, Any]
 
 
 def run_figure_command(command: FigureCommand, results_file: Path) -> int:
-    """Run a command of a figure and return the exit status."""
+    """Run a command that makes a figure, and return its exit status.
+
+    If the results are to be copied into a table, the command writes them to `results_file`.
+    """
     program, *rest = shlex.split(command.command)
     programs = {
         "an-control": [sys.executable, "-m", "an_control"],
@@ -131,7 +137,7 @@ def run_figure_command(command: FigureCommand, results_file: Path) -> int:
 
 
 def read_evaluation_results(results: Path) -> dict[str, Any]:
-    """Return the results in an evaluation's JSON file, by protocol (disturbance)."""
+    """Return the entries of an evaluation's JSON file by disturbance, such as "none,delay=1"."""
     from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 
     rows = json.loads(results.read_text(encoding="utf-8"))["protocols"]
@@ -139,7 +145,7 @@ def read_evaluation_results(results: Path) -> dict[str, Any]:
 
 
 def make_figure(figure: PageFigure) -> int:
-    """Run the commands of a figure, write its table, and return the exit status."""
+    """Run the commands of a figure, fill its table if it has one, and return the exit status."""
     for one in figure.commands:
         print(one.command, flush=True)
         with tempfile.TemporaryDirectory() as folder:
@@ -156,10 +162,10 @@ def make_figure(figure: PageFigure) -> int:
 
 
 def record_figures_as_made(figures: Sequence[PageFigure], commit: str, *, at_commit: bool) -> None:
-    """Write to the file of records that figures were made, with the hashes of their inputs.
+    """Write to the file of records that figures were made at a commit, with hashes of their inputs.
 
-    If the inputs in the work tree are those of the commit, the first episodes are run now and their
-    returns are recorded, too.
+    The inputs are those at the commit if `at_commit`, else those of now. If both are equal, the
+    first episodes are run, and their returns recorded.
     """
     current = SourceTree.from_work_tree()
     tree = SourceTree.from_commit(commit) if at_commit else current
@@ -177,11 +183,10 @@ def record_figures_as_made(figures: Sequence[PageFigure], commit: str, *, at_com
 
 
 def repeat_stale_figures_and_count_remaining(figures: Sequence[PageFigure]) -> int:
-    """Repeat the first episodes of the stale figures; return how many remain stale.
+    """Check stale figures by repeating their first episodes; return how many remain stale.
 
-    A figure is stale if its inputs have changed since it was made. If its returns are equal to the
-    recorded ones, or to those that the code of its commit has on this machine, apart from rounding,
-    it is recorded as fresh.
+    A figure is stale if its inputs have changed since it was made. It is recorded as fresh if the
+    episodes still have the recorded returns, or those that the code of its commit has here.
     """
     tree, stale = SourceTree.from_work_tree(), 0
     for figure in figures:
@@ -229,7 +234,7 @@ def write_figure_records(made: Mapping[str, Any]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """List or make figures and return the exit status."""
+    """List the tables and pictures of results, check them or make them; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("only", nargs="*", metavar="ONLY", help="text in the names of figures")
     parser.add_argument("--stale", action="store_true", help="only list figures that are stale")

@@ -20,7 +20,10 @@ MOST_TICKS = 1600
 
 
 class ExcitedEpisode(NamedTuple):
-    """Results of finding the order of the channels by motions, and of the episode after that."""
+    """The result of one test of `measure_excitation`.
+
+    The policy finds the order of its channels by small motions, and then plays an episode.
+    """
 
     seed: int
     found: bool
@@ -40,11 +43,11 @@ class ExcitedEpisode(NamedTuple):
 def measure_excitation(
     path: Path, seeds: Sequence[int], steps: int = 1000, *, on_ground: bool = True
 ) -> list[ExcitedEpisode]:
-    """Let a policy find a random order of an Ant's channels by its excitation, and play an episode.
+    """Test whether a policy finds the order of the Ant's channels by small motions (excitation).
 
-    An excitation is some small motions, from whose effects the policy finds which reading belongs
-    to which channel. They are played on the ground before the episode; unless `on_ground`, the
-    episode begins with them. Each seed decides an order and an episode.
+    In each test the channels are permuted at random. The policy plays its motions, finds from their
+    effects which reading belongs to which channel, and then plays an episode. The motions are
+    played on the ground before the episode or, unless `on_ground`, at its start.
     """
     env = open_environment(ANT)
     policy, alone = load_policy(path), load_policy(path, "off")
@@ -97,7 +100,7 @@ def measure_excitation(
 
 
 def summarise_excitation(measured: Sequence[ExcitedEpisode]) -> dict[str, Any]:
-    """Return means and counts over the measured episodes, by the names that the README uses."""
+    """Return means and counts over the tests of `measure_excitation`, by the README's names."""
     totals, clean = (
         np.array([getattr(one, name) for one in measured]) for name in ("total", "clean")
     )

@@ -55,7 +55,10 @@ SECOND_EPISODES, SECOND_TICKS, SECOND_MISSING = 70, 300, Range(0.02, 0.3)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure a policy's returns with missing or unknown channels; return the exit status."""
+    """Measure an ONNX policy's returns with missing channels, or with channels in unknown order.
+
+    Return the exit status.
+    """
     parser = argparse.ArgumentParser(prog="python -m experiments foreign_policies")
     parser.add_argument("--folder", type=Path, help="the learned networks")
     parser.add_argument("--policy", type=Path, required=True, help="ONNX file with a monitor")

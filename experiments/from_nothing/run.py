@@ -62,7 +62,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class SearchedTask:
-    """An environment, and how long each run searches for a policy in it.
+    """An environment, and the settings of the runs that search for a policy in it by evolution.
 
     Attributes:
         name: The environment.
@@ -70,8 +70,8 @@ class SearchedTask:
         workers: The number of processes of a run.
         score: The mean return in validation at which a run ends early; None: never.
         seeds: The seeds of the runs.
-        kinds: The names of the kinds of policy and search, keys of `KINDS`.
-        picture: The file name of the picture that shows the environment.
+        kinds: The kinds of policy and search that are compared, keys of `KINDS`.
+        picture: The file name of the picture with its learning curves.
         options: Further options of `an-control train` for all kinds.
     """
 
@@ -85,11 +85,11 @@ class SearchedTask:
     options: str = ""
 
     def make_result_path(self, folder: Path, kind: str, seed: int) -> Path:
-        """Return the path of the file with the result of one run."""
+        """Return the path of the file with the result of one run; `kind` is a key of `KINDS`."""
         return folder / self.name / f"{kind}-{seed}.json"
 
     def make_train_arguments(self, folder: Path, kind: str, seed: int) -> list[str]:
-        """Return the arguments of `an-control train` for one run."""
+        """Return the arguments of `an-control train` for one run; `kind` is a key of `KINDS`."""
         result = self.make_result_path(folder, kind, seed)
         words = [self.name, *shlex.split(f"{KINDS[kind].options} {self.options}")]
         words += ["--minutes", f"{self.minutes:g}"]
@@ -99,7 +99,7 @@ class SearchedTask:
         return [*words, "--out", str(result.with_suffix("")), "--json", str(result)]
 
     def run_training(self, folder: Path, kind: str, seed: int) -> None:
-        """Run one training."""
+        """Search for a policy by `an-control train`, and store the result in the folder."""
         result = self.make_result_path(folder, kind, seed)
         print(f"{self.name}, {KINDS[kind].label}, seed {seed}", flush=True)
         result.parent.mkdir(parents=True, exist_ok=True)
@@ -107,14 +107,14 @@ class SearchedTask:
         result.write_text(json.dumps({"workers": self.workers, **json.loads(result.read_text())}))
 
     def read_results(self, folder: Path, kind: str) -> list[dict[str, Any]]:
-        """Return the results of all finished runs of a kind of policy and search."""
+        """Return the results of all finished runs of one kind, a key of `KINDS`."""
         found = sorted((folder / self.name).glob(f"{kind}-*.json"))
         return [json.loads(path.read_text()) for path in found]
 
     def read_validation_curves(self, folder: Path, kind: str) -> list[np.ndarray]:
-        """Return the validation curve of each run of a kind of policy and search.
+        """Return the learning curve of each run of one kind, a key of `KINDS`.
 
-        A curve is an array (3, V) for V validations; `read_validation_curve` describes its rows.
+        Each is an array (3, V); see `read_validation_curve`.
         """
         found = sorted((folder / self.name).glob(f"{kind}-*/metrics.jsonl"))
         curves = [
@@ -159,9 +159,9 @@ def get_worker_count(result: dict[str, Any]) -> int:
 
 
 def read_validation_curve(lines: Sequence[str], workers: int = 1) -> np.ndarray:
-    """Return the curve of a run's V validations in training.
+    """Return a run's learning curve (3, V) at V validations during training.
 
-    It is an array (3, V): minutes of one processor core, million steps, and mean return.
+    Its rows are: minutes of one processor core, million steps, mean return.
     """
     figures = [json.loads(line) for line in lines]
     columns = [
@@ -188,7 +188,7 @@ def measure_random_return(name: str) -> float:
 
 
 def get_final_returns(results: list[dict[str, Any]]) -> np.ndarray:
-    """Return each run's mean return (runs,) in episodes that were not used in training."""
+    """Return each of R runs' mean return (R,) in the evaluation after its training."""
     return np.array([one["evaluations"][0]["mean"] for one in results])
 
 
@@ -199,7 +199,10 @@ def format_success_share(results: list[dict[str, Any]]) -> str:
 
 
 def make_row(task: SearchedTask, kind: str, folder: Path, random_return: float) -> list[str]:
-    """Return the table's row for an environment and a kind; [] if no run is finished."""
+    """Return the cells of the table's row for one environment and kind; [] if no run is finished.
+
+    `random_return` is the mean return of random actions, which gives the score 0.
+    """
     results = task.read_results(folder, kind)
     if not results:
         return []
@@ -226,7 +229,10 @@ def make_row(task: SearchedTask, kind: str, folder: Path, random_return: float) 
 
 
 def make_table(folder: Path, page: str = "") -> str:
-    """Return the Markdown table of all environments; rows without results are those of the page."""
+    """Return the Markdown table of all environments.
+
+    Rows without a run in the folder are copied from `page`, the text of the page so far.
+    """
     head = ["environment", "policy", "minutes of one core", "million steps"]
     head += ["return of each seed", "mean", "score", "successes"]
     rows = []
@@ -246,7 +252,7 @@ def _find_table_row(page: str, *begin: str) -> list[str]:
 
 
 def draw_pictures_of_returns(folder: Path, out: Path) -> None:
-    """Draw pictures of the validation returns over minutes and over steps, as means and ranges."""
+    """Draw learning curves over minutes and over steps: mean and range of the runs of each kind."""
     from matplotlib.figure import Figure
 
     shown = defaultdict(list)
@@ -299,7 +305,7 @@ def _draw_mean_and_range(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the trainings that are not done, write table and pictures; return the exit status."""
+    """Search for policies by evolution, write table and pictures, and return the exit status."""
     names = [task.name for task in TASKS]
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(

@@ -39,9 +39,9 @@ NAME = (
 
 
 def make_environment_variables_for_other_python() -> dict[str, str]:
-    """Return this process's environment variables, without paths of libraries for this interpreter.
+    """Return this process's environment variables for a process with another Python interpreter.
 
-    PyPI's ROS 2 packages set such paths; another interpreter needs other paths.
+    The library paths that PyPI's ROS 2 packages set are left out: they fit only this interpreter.
     """
     found = {"ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST", **os.environ}
     if found.pop("_ROS_WHEELS_BOOTSTRAP_COMPLETE", None):
@@ -50,7 +50,7 @@ def make_environment_variables_for_other_python() -> dict[str, str]:
 
 
 def format_versions(python: str) -> str:
-    """Return the versions of CPython and ROS 2 of an interpreter, such as "3.11 Kilted"."""
+    """Return a Python interpreter's versions of CPython and ROS 2, such as "3.11 Kilted"."""
     done = subprocess.run(
         [python, "-c", NAME],
         env=make_environment_variables_for_other_python(),
@@ -62,7 +62,10 @@ def format_versions(python: str) -> str:
 
 
 def run_simulation_and_get_returns(python: str, run: str) -> list[float]:
-    """Run a simulation in lockstep over ROS 2 and return the returns of its episodes."""
+    """Run a simulation in lockstep over ROS 2 and return the returns of its episodes.
+
+    `python` is the interpreter that runs it; `run` is a key of `RUNS`.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run.json")
         command = [python, "-m", "an_control", "sim", *RUNS[run], "--json", str(path)]
@@ -90,9 +93,9 @@ def read_results() -> dict[str, dict[str, list[float]]]:
 def find_expected_returns(
     results: dict[str, dict[str, list[float]]], run: str, versions: str
 ) -> list[float]:
-    """Return the recorded returns of a run with these versions.
+    """Return the recorded returns of a simulation, to compare new ones with.
 
-    If none are recorded, the returns with the reference versions are returned.
+    If there are none with these versions, those with the reference versions are returned.
     """
     return results[run].get(versions) or results[run][REFERENCE]
 
@@ -132,7 +135,10 @@ def _format_cell(returns: list[float], reference: list[float]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the simulations, compare or record the returns, and return the exit status."""
+    """Run simulations with several Python interpreters, and compare or record their returns.
+
+    Return the exit status, which is 1 if a compared return differs.
+    """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--python", nargs="+", default=[sys.executable])
     parser.add_argument("--runs", nargs="+", default=list(RUNS), choices=list(RUNS))

@@ -41,7 +41,7 @@ QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 
 
 class TrainedRanges:
-    """The range of each of the Ant's channels in training.
+    """The range that each of the Ant's readings had in training.
 
     Attributes:
         ids: The ids of the channels (N,).
@@ -122,7 +122,10 @@ def keep_processors_busy(count: int) -> Iterator[None]:
 
 
 def measure_library_tick_times(kind: ReadingSource, count: int, pause_s: float) -> np.ndarray:
-    """Return wall-clock and processor times (count, 2) in s of ticks of a policy without ROS."""
+    """Measure how long ticks (control steps) of the Ant's policy take, called without ROS.
+
+    Return the wall-clock time and the processor time of each in seconds (count, 2).
+    """
     policy, ranges, times_s = load_policy(MODEL), TrainedRanges(), np.empty((count, 2))
     readings = kind(ranges, np.random.default_rng(0))
     for number in range(-SETTLE_TICKS, count):
@@ -160,7 +163,7 @@ channels:
 
 
 def run_timed_node(times_file: Path, ros_arguments: list[str]) -> int:
-    """Run the policy node in this process and write the times of each tick to a file."""
+    """Run the policy node in this process and write each tick's times to a file."""
     from an_control.ros import node
     from an_control.ros.control_loop import Loop
 
@@ -181,7 +184,10 @@ def run_timed_node(times_file: Path, ros_arguments: list[str]) -> int:
 
 
 def measure_node_tick_times(kind: ReadingSource, count: int) -> np.ndarray:
-    """Return wall-clock and processor times (count, 2) in s of whole ticks of the policy node."""
+    """Measure how long ticks (control steps) of the Ant's policy node take.
+
+    Return the wall-clock time and the processor time of each in seconds (count, 2).
+    """
     import rclpy
     from std_msgs.msg import Float64MultiArray
 
@@ -223,7 +229,7 @@ def measure_node_tick_times(kind: ReadingSource, count: int) -> np.ndarray:
 
 
 def compute_tick_quantiles(times_s: np.ndarray) -> dict[str, float]:
-    """Return quantiles of the wall-clock and the processor time of a tick, in ms."""
+    """Return quantiles of a tick's wall-clock time and processor time in ms, by name."""
     return {
         f"{name}_{measured}_ms": 1e3 * float(np.quantile(column, share))
         for measured, column in zip(("clock", "cpu"), times_s.T, strict=True)
@@ -232,10 +238,10 @@ def compute_tick_quantiles(times_s: np.ndarray) -> dict[str, float]:
 
 
 def measure_tick_times_of_all_combinations(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Measure tick times for each combination, and print and return a row of figures for each.
+    """Measure the times of control steps under all conditions, and return a dict for each.
 
-    A combination is: what calls the policy (library or node), the number of other busy processes,
-    and the kind of readings.
+    The conditions are: policy called by the library or the node, number of other busy processes,
+    and kind of readings. Each result is printed, too.
     """
     calls = {
         "library": (
@@ -258,7 +264,10 @@ def measure_tick_times_of_all_combinations(options: argparse.Namespace) -> list[
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure the tick times, print and store them, and return the exit status."""
+    """Measure the times of the Ant's control steps on impossible readings; print and store them.
+
+    Return the exit status.
+    """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--library", type=int, default=100_000, metavar="N", help="ticks of each row"

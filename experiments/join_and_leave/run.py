@@ -60,7 +60,12 @@ while True:
 def stress_and_get_node_count_and_hung_stacks(
     minutes: float, processes_per_domain: int
 ) -> tuple[int, list[str]]:
-    """Start and end ROS nodes in several processes again and again."""
+    """Start and end ROS nodes again and again, to see whether a process hangs.
+
+    Returns:
+        The number of nodes that were started and ended, and the Python stack of each process that
+        hung.
+    """
     environment = {**os.environ, "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
     processes = [
         subprocess.Popen(
@@ -87,7 +92,7 @@ def stress_and_get_node_count_and_hung_stacks(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiment, print the result, and return the exit status."""
+    """Test whether ROS nodes hang while others join and leave; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=5.0, help="(default: 5)")
     parser.add_argument(

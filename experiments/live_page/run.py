@@ -50,7 +50,7 @@ ROBOTS: dict[str, tuple[object, ...]] = {
 
 @contextmanager
 def run_simulation(*arguments: object) -> Iterator[Any]:
-    """Run `an-control sim` with these arguments while a `with` block runs; yield the simulation."""
+    """Run `an-control sim` with these arguments in a `with` block; yield the running simulation."""
     from view.conftest import simulation
 
     with tempfile.TemporaryDirectory() as folder, simulation(Path(folder), *arguments) as one:
@@ -58,10 +58,7 @@ def run_simulation(*arguments: object) -> Iterator[Any]:
 
 
 def take_pictures(folder: Path, robots: list[str]) -> None:
-    """Take a screenshot of each robot's live page; of the Ant also a dark one and an animation.
-
-    The Ant runs in real time, all other robots run in lockstep.
-    """
+    """Take a screenshot of each robot's web page; of the Ant's also a dark one and an animation."""
     from view.browser import browsing
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -130,14 +127,17 @@ def _record_animation(page: Any, path: Path) -> None:
 
 
 class EpisodeReturns:
-    """The returns of the episodes that both started and ended while they were observed."""
+    """A collector of episodes' returns, which skips the episode in which the observation began."""
 
     def __init__(self) -> None:
         self._first: float | None = None
         self._by_episode: dict[int, float] = {}
 
     def add_finished_return(self, figures: Mapping[str, float]) -> None:
-        """Add the return of the previous episode, unless it began before the first call."""
+        """Store the return of the previous episode, unless that had begun before the first call.
+
+        `figures` are the values of a progress message of the simulator, by name.
+        """
         if "last_return" not in figures:
             return
         if self._first is None:
@@ -268,7 +268,7 @@ def read_memory_mb(pid: int) -> float:
 
 
 def measure_and_print_page_costs(minutes: float) -> None:
-    """Measure how the page slows the policy, and print figures and load as JSON."""
+    """Measure how much the web page slows the policy node, and print the figures as JSON."""
     import subprocess
 
     seconds = 60.0 * minutes
@@ -299,7 +299,7 @@ def measure_and_print_page_costs(minutes: float) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Take pictures of the page or measure its costs, and return the exit status."""
+    """Take pictures of the robots' web page or measure its costs, and return the exit status."""
     what, *rest = arguments or [""]
     if what == "pictures":
         take_pictures(Path(rest[0]) if rest else ROOT / "docs/how-to/watch", rest[1:])

@@ -23,7 +23,7 @@ TrainingResult = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class TrainingBudget:
-    """Numbers of trainings and updates, which are equal for every compared memory.
+    """The number and length of the trainings, equal for all compared memories (recurrent networks).
 
     Attributes:
         draws: The number of random settings that are tried for each memory, on the task
@@ -42,14 +42,14 @@ class TrainingBudget:
 
 
 def draw_settings(settings_index: int, seed: int) -> DrawnSettings:
-    """Draw random settings of a training, to be tried with every memory (recurrent network)."""
+    """Draw random settings for a training, such as its learning rate, by an index and a seed."""
     return DrawnSettings.from_rng(np.random.default_rng([seed, settings_index]))
 
 
 def find_index_of_best_drawn_settings(results: list[TrainingResult], memory: ComparedMemory) -> int:
-    """Return the index of those drawn settings with which a memory reached the highest score.
+    """Return which of the randomly drawn settings gave a recurrent network its highest score.
 
-    It is an argument of `draw_settings`. Among equal scores the lowest loss decides.
+    The result is an index for `draw_settings`. Among equal scores the lowest loss decides.
     """
     own = [one for one in results if one["stage"] == "draw" and one["memory"] == memory.name]
     best = max(own, key=lambda one: (one["score"], -np.inf if one["diverged"] else -one["loss"]))
@@ -57,11 +57,11 @@ def find_index_of_best_drawn_settings(results: list[TrainingResult], memory: Com
 
 
 class MemoryComparison:
-    """The trainings of the comparison, with their results in one folder.
+    """A comparison of memories (recurrent networks): its trainings, and their results in a folder.
 
     Args:
         folder: The folder.
-        budget: The numbers of trainings and updates.
+        budget: The number and length of the trainings.
         seed: The seed of all random numbers.
     """
 
@@ -74,12 +74,12 @@ class MemoryComparison:
 
     @staticmethod
     def make_config(budget: TrainingBudget, seed: int) -> dict[str, Any]:
-        """Return the settings that identify the trainings, to be stored in the folder."""
+        """Return the settings of a comparison as a dict, to be stored in its folder."""
         return {"task": "memory", "seed": seed, "settings": asdict(budget)}
 
     @cached_property
     def tasks(self) -> tuple[MemoryTask, ...]:
-        """The tasks. The random search for settings of the learner uses only the second."""
+        """The tasks of all networks; the second is also used to find the best settings."""
         levels = (RepeatPrevious(level) for level in ("Easy", "Medium", "Hard"))
         return *levels, TMaze(self._budget.t_maze)
 
@@ -90,7 +90,10 @@ class MemoryComparison:
         return len(MEMORIES) * (budget.draws + len(self.tasks) * budget.seeds)
 
     def run_trainings(self, report: Callable[[TrainingResult, int], object]) -> None:
-        """Run the trainings that are not done."""
+        """Run all trainings of the comparison that are not done yet.
+
+        After each, `report` is called with its result and the number of finished trainings.
+        """
         with self._folder.lock():
             self._folder.write_settings_and_metrics(self.lines)
             while len(self.lines) < self.training_count:

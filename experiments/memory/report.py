@@ -23,7 +23,7 @@ NORMAL_95 = 1.96
 
 
 def make_tables(results: list[TrainingResult]) -> dict[str, str]:
-    """Return the Markdown tables by title; {} until every recurrent network has a result."""
+    """Return the Markdown tables of the comparison by title; {} before the final trainings."""
     final = [one for one in results if one["stage"] == "final"]
     if not final:
         return {}

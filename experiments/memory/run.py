@@ -30,7 +30,7 @@ SMOKE = TrainingBudget(draws=1, draw_updates=2, seeds=1, updates=2, t_maze=20)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the trainings that are not done, write the tables, and return the exit status."""
+    """Compare how well recurrent networks remember; write report.md; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, help="folder of the trainings (default: runs/memory)")
     parser.add_argument(
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def compare_memories(out: Path, budget: TrainingBudget, picture: Path) -> dict[str, str]:
-    """Run the trainings of a folder that are not done, draw their curves, and return the tables."""
+    """Run the trainings that are not done, draw the learning curves, and return the tables."""
     comparison = MemoryComparison(
         RunFolder(out, MemoryComparison.make_config(budget, SEED)), budget, SEED
     )

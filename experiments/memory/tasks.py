@@ -28,10 +28,10 @@ FIRST_PLAYED = 1_000_000
 
 
 class MemoryBatch(NamedTuple):
-    """A batch of B episodes of T steps with F inputs.
+    """Inputs and right answers of B episodes of T steps, for the training of a recurrent network.
 
     Attributes:
-        seen: The inputs (T, B, F) float32.
+        seen: The F inputs at each step (T, B, F) float32.
         right: The right answers (B, T), or (B,) if only the final step counts; -1 where no answer
             counts.
     """
@@ -45,7 +45,7 @@ Answers = Callable[[np.ndarray], np.ndarray]
 
 
 class MemoryTask(Protocol):
-    """The interface of a supervised task.
+    """The interface of a task that tests whether a recurrent network remembers earlier inputs.
 
     Attributes:
         name: The name in tables.
@@ -68,8 +68,8 @@ class MemoryTask(Protocol):
         """Return the share of right answers in episodes that are not used in training.
 
         Args:
-            answer: The network's function from inputs (T, B, F) to answers (B, T), or (B,) if only
-                the final step counts.
+            answer: The trained network: a function from inputs (T, B, F) of B episodes, T steps and
+                F inputs to answers (B, T), or (B,) if only the final step counts.
         """
 
 
@@ -99,7 +99,7 @@ class RepeatPrevious:
         return self._make_batch(recorded[rng.integers(len(recorded), size=episodes)])
 
     def measure_score(self, answer: Answers) -> float:
-        """Return the share of right answers in episodes that are not used in training."""
+        """Return the share of right answers in new episodes; `answer` is the trained network."""
         suits = np.array(
             [_record_card_suits_of_episode(self._env, FIRST_PLAYED + one) for one in range(PLAYED)]
         )
@@ -140,15 +140,14 @@ def _record_card_suits_of_episode(env: Any, seed: int) -> np.ndarray:
 
 
 class TMaze:
-    """A corridor with a sign at its start that shows where to turn at its end.
+    """A memory task: a sign at the start of a corridor shows where to turn at its end.
 
-    The sign is 011 (left) or 110 (right). A step in the corridor is (a, 0, b) with random a and b
-    from 0 to 1; the end of the corridor is 010. Batches have corridors of up to `length` steps,
-    whose lengths are log-uniform, so that short corridors are learned first. Scores are measured in
-    corridors of `length` steps.
+    The sign is the input 011 (left) or 110 (right). A step in the corridor is (a, 0, b) with random
+    a and b from 0 to 1; the end of the corridor is 010. In training, corridors are often shorter,
+    so that short ones are learned first.
 
     Args:
-        length: The maximum number of steps in the corridor.
+        length: The number of steps in the corridor; in training the maximum.
     """
 
     features, answers, last = 3, 2, True
@@ -164,7 +163,7 @@ class TMaze:
         return self._make_batch(rng, episodes, length)
 
     def measure_score(self, answer: Answers) -> float:
-        """Return the share of right answers in episodes that are not used in training."""
+        """Return the share of right answers in new episodes; `answer` is the trained network."""
         seen, right = self._make_batch(np.random.default_rng(FIRST_PLAYED), PLAYED, self._length)
         return float((answer(seen) == right).mean())
 

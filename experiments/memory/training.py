@@ -27,7 +27,7 @@ CURVE_EPISODES = 64
 
 @dataclass(frozen=True)
 class ComparedMemory:
-    """A recurrent network that is compared.
+    """A kind of recurrent network that takes part in the comparison.
 
     Attributes:
         name: The name in tables.
@@ -103,7 +103,10 @@ class MemoryNetwork(nn.Module):
         self.head = nn.Linear(sizes.units, task.answers)
 
     def forward(self, seen: Tensor) -> Tensor:
-        """Return scores (B, T, answers) for inputs (T, B, F), or (B, answers) of the final step."""
+        """Return the scores (B, T, K) of K possible answers, or (B, K) at the final step only.
+
+        The inputs are (T, B, F): T steps, B episodes, F numbers.
+        """
         if self._last:
             scores: Tensor = self.head(self.memory.compute_last_output(seen))
             return scores
@@ -112,7 +115,10 @@ class MemoryNetwork(nn.Module):
         return every
 
     def predict_answers(self, seen: np.ndarray) -> np.ndarray:
-        """Return the likeliest answers (B, T), or (B,) of the final step, to inputs (T, B, F)."""
+        """Return the answers with the highest scores (B, T), or (B,) at the final step only.
+
+        The inputs are (T, B, F): T steps, B episodes, F numbers.
+        """
         with torch.no_grad():
             found: np.ndarray = self(torch.from_numpy(seen)).argmax(-1).numpy()
         return found
@@ -141,7 +147,7 @@ def _count_parameters(sizes: RecurrenceSizes, task: MemoryTask) -> int:
 def train_memory(
     task: MemoryTask, memory: ComparedMemory, draw: DrawnSettings, updates: int, seed: int
 ) -> dict[str, Any]:
-    """Train a memory (recurrent network) once, and return score, learning curve and costs for JSON.
+    """Train a recurrent network once on a task, and return its score, learning curve and costs.
 
     In the result "diverged" is True if a loss was not finite, or if the final losses are above that
     of guessing at random.

@@ -52,17 +52,17 @@ LEARN_FAULTS = ("--disturb", "delay=1", "--disturb-share", "0.25")
 
 @dataclass(frozen=True)
 class MeasuredPolicy:
-    """A policy whose monitors are measured.
+    """A policy whose identity monitors are tested on changed robots.
 
     Attributes:
         task: The task or the gymnasium id.
         model: The model file.
         faults: Options of `train-monitor` that set the disturbances in the episodes of that
             training.
-        source: The channels of the sensor whose rate is halved in some cells of the table: the
-            index of the first, and the index after the final one.
-        physics: Whether mass and friction of the robot can be set.
-        shipped: Whether the model already has its monitor.
+        source: The channels of the sensor that is slowed down in some tests: the index of the
+            first, and the index after the last.
+        physics: Whether mass and friction of the robot can be changed.
+        shipped: Whether the model file already has its monitor.
     """
 
     task: str
@@ -143,10 +143,10 @@ class SlowSensors(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class MonitorWatch:
-    """A counter of right and wrong decisions of an identity monitor in episodes.
+    """A counter of right and wrong decisions of an identity monitor.
 
-    `play_episode` calls it in each tick, as its argument `watch`. A slot is the position at which a
-    reading arrives in the input. These numbers are counted:
+    The monitor detects that a sensor's signal arrives in another input slot (place in the input).
+    `play_episode` calls this object in each tick, as its argument `watch`. Its counts are:
 
     - ticks: ticks played
     - invented: moves that the monitor reported although no signal moved
@@ -170,7 +170,7 @@ class MonitorWatch:
         self.start_episode()
 
     def start_episode(self) -> None:
-        """Prepare for a new episode, whose counts are added to those of earlier episodes."""
+        """Prepare for a new episode; its counts are added to those of earlier episodes."""
         self._taken, self._shuffles, self._after = self._nominal, 0, -1
         self._have_moved = np.zeros(len(self._nominal), bool)
         self._truth = self._nominal
@@ -227,11 +227,11 @@ def measure_more_episodes(
     earlier_counts: dict[str, Any],
     needed_ticks: int,
 ) -> dict[str, Any]:
-    """Play further episodes of a policy with its monitor, and add their counts to the earlier ones.
+    """Play further episodes of a policy with its monitor, and add their counts to earlier ones.
 
     The first text of `half_rate_and_disturbance` says which readings are updated only in every
-    second tick: "all", "source" or "". A call plays at most `CHUNK` ticks, rounded up to whole
-    episodes.
+    second tick: "all", "source" or "". A call plays at most `CHUNK` ticks (control steps), rounded
+    up to whole episodes; `needed_ticks` are wanted in all.
     """
     held, words = half_rate_and_disturbance
     protocol = EvaluationProtocol.parse(words)
@@ -271,7 +271,10 @@ def measure_more_episodes(
 
 
 def find_or_train_monitor(name: str, folder: Path, length: str) -> Path:
-    """Return the path of a model with a monitor, which is trained if there is no such file."""
+    """Return the path of a model with a monitor; train the monitor if there is no such file.
+
+    `name` is a key of `SUBJECTS`; `length` is that of the training, "full" or "tenth".
+    """
     subject = SUBJECTS[name]
     if subject.shipped and length == "full":
         return subject.model
@@ -290,9 +293,10 @@ def find_or_train_monitor(name: str, folder: Path, length: str) -> Path:
 def list_table_cells(
     names: list[str], lengths: list[str], robots: list[str]
 ) -> Iterator[tuple[str, ...]]:
-    """Yield the policy, length of training, robot or disturbance, and monitor mode of every cell.
+    """Yield the four names that identify each cell of the results table.
 
-    A robot has a cell without a monitor, too.
+    They are: policy, length of the monitor's training ("none", "tenth" or "full"), changed robot or
+    disturbance, and mode of the monitor ("off" or "match").
     """
     for name in names:
         for robot in robots:
@@ -309,10 +313,9 @@ def list_table_cells(
 def measure_unfinished_cells(
     options: argparse.Namespace, report: Callable[[str], None] = print
 ) -> None:
-    """Play episodes for each cell of the results table that has fewer control steps than asked for.
+    """Play episodes for each cell of the results table until it has the wanted number of ticks.
 
-    The cells take turns: a part of the missing steps of a cell is played and its results are saved,
-    then the next cell follows.
+    The cells take turns: one part of a cell is played and saved, then one of the next cell.
     """
     path, folder = Path(options.results), Path(options.folder)
     left = True
@@ -342,7 +345,7 @@ def measure_unfinished_cells(
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parse the command line."""
+    """Parse the command line of the experiment."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--label", default="after", help="the set of results to add to")
     parser.add_argument("--results", default=str(HERE / "results.json"))
@@ -356,6 +359,6 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Play the episodes that the table of results still needs, and return the exit status."""
+    """Test identity monitors on changed robots, as far as not done; return the exit status."""
     measure_unfinished_cells(parse_arguments(arguments))
     return 0

@@ -44,7 +44,10 @@ The commands of the motion do not depend on readings, so both can be added to a 
 
 
 def make_scrambled_wiring(rng: np.random.Generator) -> dict[str, Any]:
-    """Return the content of the Ant's wiring YAML with permuted, reversed motors and sensors."""
+    """Return a wrong wiring for the Ant: motors and sensors are permuted, and some are reversed.
+
+    It is the content of a wiring YAML, which says which topics and fields feed the policy.
+    """
     wiring: dict[str, Any] = yaml.safe_load(
         Path(find_share_path("config/ant.yaml")).read_text(encoding="utf-8")
     )
@@ -62,7 +65,11 @@ def make_scrambled_wiring(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def compute_true_signs_of_pairs(wiring: dict[str, Any]) -> dict[tuple[str, str], int]:
-    """Return 1 if a reading rises with the action, else -1, by the pair (actuator, channel)."""
+    """Return the right answers of a trial: which motor moves which sensor, in which direction.
+
+    Returns:
+        For each pair (actuator, channel) 1 if the reading rises with the action, else -1.
+    """
     drives = {
         one["field"].partition("[")[2]: (name, np.sign(one["scale"]))
         for name, one in wiring["command"]["actuators"].items()
@@ -79,7 +86,10 @@ def compute_true_signs_of_pairs(wiring: dict[str, Any]) -> dict[tuple[str, str],
 def add_noise_and_delay(
     recording: MotionRecording, noise: float, delay: int, seed: int
 ) -> MotionRecording:
-    """Return a copy of a recording whose readings are delayed and then get noise."""
+    """Return a copy of a recording in which the readings come later and have noise.
+
+    `delay` is a number of control steps, `noise` the standard deviation.
+    """
     readings = recording.readings
     late = np.concatenate([np.repeat(readings[:1], delay, axis=0), readings])[: len(readings)]
     noisy = late + np.random.default_rng(seed).normal(0.0, 1.0, late.shape) * noise
@@ -87,7 +97,11 @@ def add_noise_and_delay(
 
 
 def run_trial(pose: str, seed: int) -> list[dict[str, Any]]:
-    """Move the motors of an Ant with scrambled wiring, and count what the recording shows."""
+    """Move the motors of an Ant with a scrambled wiring, and check what is found out about it.
+
+    Returns:
+        For each disturbance of the recording the counts of what was found, by name.
+    """
     content = make_scrambled_wiring(np.random.default_rng(seed))
     simulation = yaml.safe_load(
         Path(find_share_path("config/ant_sim.yaml")).read_text(encoding="utf-8")
@@ -122,7 +136,10 @@ def run_trial(pose: str, seed: int) -> list[dict[str, Any]]:
 def count_found_pairs_and_signs(
     content: dict[str, Any], recording: MotionRecording, command: CommandConfig
 ) -> dict[str, int]:
-    """Count how many motors, sensors and signs the diagnosis of a recording finds."""
+    """Count how many motors, sensors and signs are found rightly from the recording of a motion.
+
+    `content` is that of the scrambled wiring's YAML file.
+    """
     diagnosis = diagnose_motion(recording, command)
     true = compute_true_signs_of_pairs(content)
     found = {
@@ -153,7 +170,7 @@ def is_trial_successful(trial: dict[str, Any]) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run all trials, print them, write them to a file, and return the exit status 0."""
+    """Test whether a motion reveals which motor moves which joint of an Ant; print a table."""
     parser = argparse.ArgumentParser(prog="python -m experiments motion_test", description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first-seed", type=int, default=0)

@@ -28,7 +28,11 @@ NOISE = "a noise channel"
 def measure_attention_and_mean_return(
     policy: Policy, task: str, protocol: str, episodes: int, seed: int
 ) -> tuple[dict[str, float], float]:
-    """Return the mean magnitude of the attention weights by signal, and the mean return."""
+    """Measure how much attention a policy pays to each signal, and its mean return.
+
+    Returns:
+        The mean magnitude of the attention weights by signal or `NOISE`, and the mean return.
+    """
     env = make_environment(find_environment_id(task))
     weights: dict[str, list[float]] = defaultdict(list)
 
@@ -56,7 +60,7 @@ def measure_attention_and_mean_return(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure a policy's attention to each signal, print it, and return the exit status."""
+    """Print how much attention a policy pays to signals and noise; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("model", type=Path)
     parser.add_argument(

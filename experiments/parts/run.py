@@ -73,7 +73,7 @@ EPISODES, EVALUATION_SEED = 100, 1
 
 @dataclass(frozen=True)
 class ComparedPolicy:
-    """A policy with one pooling layer and one memory (recurrent network).
+    """A policy in the comparison: a pair of a pooling layer and a memory (recurrent network).
 
     Attributes:
         pooling: The name of the pooling layer, in `POOLINGS`.
@@ -86,7 +86,7 @@ class ComparedPolicy:
     folder: Path
 
     def make_sizes(self, neuron_width: int) -> AttentionSizes:
-        """Return the sizes of the policy's layers."""
+        """Return the sizes of the policy's layers; the layer for each channel has this width."""
         kind = self.memory.lower()
         recurrence = None
         if self.memory != "none":
@@ -112,7 +112,7 @@ class ComparedPolicy:
 
     @property
     def neuron_width(self) -> int:
-        """The width of a neuron that brings the number of weights closest to `PARAMETERS`."""
+        """The layer width (see `make_sizes`) with a number of weights closest to `PARAMETERS`."""
         return min(
             range(2, 65),
             key=lambda width: abs(count_parameters(self.make_sizes(width)) - PARAMETERS),
@@ -129,17 +129,17 @@ class ComparedPolicy:
         return [*POOLINGS[self.pooling], *MEMORIES[self.memory], "--neuron", str(self.neuron_width)]
 
     def make_settings(self, teacher: Path, minutes: float, episodes: int) -> Settings:
-        """Return the settings that are stored with each run and must be equal for all seeds.
+        """Return the settings of the policy's runs, to check that all runs have the same.
 
-        They are the minutes and options of the training, the teacher (None if it does not exist
-        yet), and the number of episodes of the evaluation.
+        They are the minutes and options of the training, the hash of the teacher (None if there is
+        none yet), and the number of episodes of the evaluation.
         """
         hashed = hash_model(read_model(teacher)) if teacher.is_file() else None
         how = {"minutes": minutes, "episodes": episodes, "teacher": hashed}
         return {**how, "options": self.training_options}
 
     def train_and_evaluate(self, teacher: Path, seed: int, minutes: float, episodes: int) -> None:
-        """Train and evaluate the policy with one seed, unless that is done."""
+        """Train the policy to imitate the teacher, and evaluate it, unless done for this seed."""
         folder = self.runs_folder / str(seed)
         if not write_settings_and_tell_if_unfinished(
             folder, self.make_settings(teacher, minutes, episodes)
@@ -156,7 +156,7 @@ class ComparedPolicy:
         )
 
     def make_row(self, results: Results) -> list[str]:
-        """Return the policy's row of the table."""
+        """Return the cells of the policy's row of the table: sizes, returns, successes."""
         cells = [self.pooling, self.memory, *format_parameters_and_seeds(results, self.runs_folder)]
         for protocol in PROTOCOLS:
             some = list_protocol_results(results, self.runs_folder, protocol)
@@ -168,7 +168,7 @@ class ComparedPolicy:
 
 
 def count_parameters(sizes: Any) -> int:
-    """Return the number of parameters of a policy of these sizes."""
+    """Return the number of parameters of a policy whose layers have these sizes."""
     return sum(math.prod(shape) for shape in sizes.list_array_shapes().values())
 
 
@@ -185,7 +185,7 @@ def evolve_teacher(out: Path) -> None:
 
 
 def make_table(policies: list[ComparedPolicy], results: Results) -> str:
-    """Return the table of the policies that have results."""
+    """Return the Markdown table that compares the policies; those without results are left out."""
     head = ["pooling", "memory", "parameters", "seeds", *PROTOCOLS.values()]
     return make_markdown_table(
         head, [one.make_row(results) for one in policies if one.runs_folder.name in results]
@@ -232,7 +232,7 @@ def draw_picture(policies: list[ComparedPolicy], results: Results, path: Path) -
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the trainings that are not done, write table and picture; return the exit status."""
+    """Compare pooling layers and recurrent networks; write report.md; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("pooling", nargs="*", help="train only these: " + ", ".join(POOLINGS))
     parser.add_argument(

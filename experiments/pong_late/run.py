@@ -14,7 +14,10 @@ RECIPE = "experiments/pong_late/recipe.yaml"
 
 
 def make_student_step(start: Path, runs: Path, *, smoke: bool) -> ExperimentStep:
-    """Return the step that continues the training of a student that can already play Pong."""
+    """Return the command line that trains a student of Pong further, with late and lost frames.
+
+    `start` is the model file of a student that can already play.
+    """
     out = runs / "student"
     return ExperimentStep(
         f"{out}/model.safetensors",
@@ -24,7 +27,7 @@ def make_student_step(start: Path, runs: Path, *, smoke: bool) -> ExperimentStep
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train the student and return the exit status."""
+    """Train a student of Pong with late, lost and repeated frames; return the exit status."""
     parser = make_step_parser(__doc__)
     add_smoke_option(parser)
     parser.add_argument("--start-model", type=Path, default=Path("models/pong.safetensors"))

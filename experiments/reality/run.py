@@ -27,9 +27,9 @@ CAMERA = ("reset", "reset,delay=1", "reset,lose=0.1", "reset,repeat=0.1")
 def make_steps(
     runs: Path, episodes: int, camera_episodes: int, *, smoke: bool = False
 ) -> list[ExperimentStep]:
-    """Return the steps (command lines) of the experiment.
+    """Return the command lines that evaluate policies under faults of real robots.
 
-    A short test has only the Ant, with two disturbances.
+    A short test (`smoke`) has only the Ant, with two disturbances.
     """
 
     def make_evaluation_table_step(
@@ -63,7 +63,7 @@ def make_steps(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the measurements that are not done and return the exit status."""
+    """Evaluate policies under faults of real robots, unless done; return the exit status."""
     parser = make_step_parser(__doc__)
     add_smoke_option(parser)
     parser.add_argument(

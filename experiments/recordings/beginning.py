@@ -19,9 +19,10 @@ from experiments.foreign_policies.excitation import measure_excitation
 def play_recorded_beginning_and_write_returns(
     model: Path, bag: Path, folder: Path, episodes: int, results: Path, steps: int = 1000
 ) -> int:
-    """Play episodes of an Ant, each in an unknown order of the channels, and write their returns.
+    """Test whether a policy finds an unknown order of the Ant's channels while it begins to walk.
 
-    The policy finds the order from the first actions of the recorded episodes and their effects.
+    It repeats the first actions of the recorded episodes in `bag`, and finds the order from their
+    effects. The returns are written to `results`, a JSON file. Return the exit status.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

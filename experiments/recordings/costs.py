@@ -34,7 +34,7 @@ COMMANDED_S = [0.0]
 
 
 def patch_rclpy_to_time_commands() -> None:
-    """Change rclpy so that the thread's CPU time is stored in `COMMANDED_S` at each command."""
+    """Patch rclpy so that each published command stores the thread's CPU time in `COMMANDED_S`."""
     from rclpy.publisher import Publisher
 
     publish = Publisher.publish
@@ -49,7 +49,7 @@ def patch_rclpy_to_time_commands() -> None:
 
 
 class MeasuredNode:
-    """A policy node in lockstep that gets messages by direct calls of its subscription callbacks.
+    """A policy node whose CPU time is measured; messages are passed to its callbacks directly.
 
     Args:
         kind: What the node records, one of `KINDS`.
@@ -88,10 +88,9 @@ class MeasuredNode:
         command, in which notes for the recording become messages."""
 
     def run_tick(self, messages: dict[str, Any]) -> None:
-        """Pass the messages of one tick to the node, and store the CPU times of the tick.
+        """Pass the messages of one tick (control step) to the node, and store the tick's CPU times.
 
-        The node acts when it has got the last of the messages. The times are appended to `tick_s`
-        and `command_s`.
+        With the last message the node acts. The times are appended to `tick_s` and `command_s`.
         """
         begin_s = time.thread_time()
         for topic, message in messages.items():
@@ -102,7 +101,7 @@ class MeasuredNode:
     def run_block_of_ticks(
         self, messages_by_tick: list[dict[str, bytes]], classes: dict[str, Any], first_tick: int
     ) -> None:
-        """Run ticks (control steps) of the node at the Ant's rate, then pause for the recorder.
+        """Run ticks (control steps) at the Ant's rate, then pause while the recorder writes.
 
         The CPU time of the process, pause included, is appended to `cpu_s`.
         """
@@ -124,7 +123,7 @@ class MeasuredNode:
         self.cpu_s.append(time.process_time() - begin_s)
 
     def discard_measured_times(self) -> None:
-        """Remove all measured times, because caches were still cold when they were measured."""
+        """Forget the times of the warm-up, in which caches were still cold."""
         for one in self.cpu_s, self.command_s, self.tick_s:
             one.clear()
 
@@ -132,7 +131,11 @@ class MeasuredNode:
 def collect_messages_of_walk(
     node: MeasuredNode, ticks: int
 ) -> tuple[list[dict[str, bytes]], dict[str, Any]]:
-    """Let a node control the walking Ant, and return the messages that the node got."""
+    """Let a node control the walking Ant, and return the messages that the node got.
+
+    Returns:
+        For each tick the serialised messages by topic, and the message class of each topic.
+    """
     from rclpy.serialization import deserialize_message, serialize_message
     from sensor_msgs.msg import JointState
 
@@ -157,10 +160,9 @@ def collect_messages_of_walk(
 
 
 def measure_recording_costs(blocks: int) -> dict[str, Any]:
-    """Measure the CPU time of a policy node with each kind of recording, and without recording.
+    """Measure the CPU time of policy nodes that record nothing, the newest seconds, or everything.
 
-    There is a node for each. The nodes take turns: each runs a block of `BLOCK_TICKS` ticks
-    (control steps), then the next node follows.
+    The nodes take turns: each runs a block of `BLOCK_TICKS` ticks (control steps).
     """
     from an_control.system.priority import exclude_existing_objects_from_gc
     from an_control_sim.process import initialise_ros
@@ -234,7 +236,7 @@ def print_costs(results: dict[str, Any]) -> None:
 
 
 def measure_black_box_memory(seconds: float) -> dict[str, Any]:
-    """Measure the memory of a policy node's black box with some seconds of the Ant's messages.
+    """Measure how much memory a policy node's black box takes on the walking Ant.
 
     The black box is a recording of only the newest seconds.
     """
@@ -275,7 +277,10 @@ def measure_black_box_memory(seconds: float) -> dict[str, Any]:
 
 
 def run_cost_measurements(blocks: int, path: Path | None, *, memory: bool) -> int:
-    """Measure the costs, print them, and return the exit status."""
+    """Measure what recording costs a policy node, print it, and return the exit status.
+
+    With `memory`, this is the memory of the black box (the newest seconds), else the CPU time.
+    """
     found = measure_black_box_memory(30.0) if memory else measure_recording_costs(blocks)
     if memory:
         print(

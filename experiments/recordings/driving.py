@@ -26,10 +26,10 @@ SPIN_EVERY = 100
 def record_driving(
     folder: Path, model: Path, episodes: int, seed: int, max_noise_sd: float
 ) -> None:
-    """Record episodes of the Ant as a bag.
+    """Record episodes of the simulated Ant under a policy node as a ROS bag, to learn from.
 
-    The noise is added after the actions (-1..1) have been recorded; each episode draws its standard
-    deviation.
+    The robot gets the recorded actions (-1..1) plus noise. Each episode draws the noise's standard
+    deviation, up to `max_noise_sd`.
     """
     from rclpy.parameter import Parameter
 
@@ -68,7 +68,7 @@ def record_driving(
 
 
 class AntDrive:
-    """The simulated Ant and the policy node that controls it, which plays episodes.
+    """A simulated Ant that is controlled by a policy node in this process, to play episodes.
 
     Args:
         node: The node, which is active, in lockstep.

@@ -34,7 +34,7 @@ WALKER, TEACHER = "models/ant_quick.safetensors", "models/ant_teacher.safetensor
 
 @dataclass(frozen=True)
 class ReturnRequirement:
-    """A requirement: a learned model must reach a share of a reference return.
+    """A requirement: a learned model must reach a given share of a reference return.
 
     Attributes:
         text: What was learned, and how it is disturbed.
@@ -55,7 +55,7 @@ class ReturnRequirement:
 def make_recording_step(
     name: str, model: str, episodes: int, seed: int, max_noise_sd: float
 ) -> ExperimentStep:
-    """Return the step that records episodes of the Ant as a bag."""
+    """Return the command line that records episodes of the Ant as a ROS bag."""
     return ExperimentStep(
         f"{RUNS}/{name}.json",
         f"python -m experiments recordings drive {RUNS}/{name} --model {model}"
@@ -64,7 +64,7 @@ def make_recording_step(
 
 
 def make_evaluation_step(model: str, out: str, *protocols: str) -> ExperimentStep:
-    """Return the step that evaluates a model under some protocols (disturbances)."""
+    """Return the command line that evaluates a model under some disturbances, such as "none"."""
     return ExperimentStep(
         f"{RUNS}/{out}.json",
         f"an-control evaluate {model} --episodes {EVALUATED} --seed {EVALUATION_SEED}"
@@ -73,7 +73,7 @@ def make_evaluation_step(model: str, out: str, *protocols: str) -> ExperimentSte
 
 
 def make_imitation_steps(name: str, bag: str, options: str) -> list[ExperimentStep]:
-    """Return the steps that train a policy to imitate a recording, and evaluate it."""
+    """Return the command lines that train a policy to imitate a recording, and evaluate it."""
     model = f"{RUNS}/{name}/model.safetensors"
     command = f"an-control distill ant --bag {RUNS}/{bag} {options} --out {RUNS}/{name}"
     evaluation = make_evaluation_step(model, f"{name}_returns", "none", "reset")
@@ -81,9 +81,10 @@ def make_imitation_steps(name: str, bag: str, options: str) -> list[ExperimentSt
 
 
 def make_policy_and_monitor_steps(name: str, bag: str) -> list[ExperimentStep]:
-    """Return the steps that train a policy and its monitor from one recording, and evaluate both.
+    """Return the command lines that learn a policy and its monitor from a recording.
 
-    The policy needs its channels in order.
+    The last command evaluates both. The policy needs its channels in order, which the monitor
+    finds.
     """
     model, watched = f"{RUNS}/{name}/model.safetensors", f"{RUNS}/{name}_watched.safetensors"
     return [
@@ -168,7 +169,7 @@ BARS = (
 
 
 def run_learning_steps(options: argparse.Namespace) -> int:
-    """Run the steps that are not done, write the results and return the exit status."""
+    """Learn models from recordings and evaluate them, unless done; return the exit status."""
     status = 0 if options.table else run_steps(RUNS, STEPS, options)
     if not options.list:
         write_results()
@@ -198,7 +199,7 @@ def write_results() -> None:
 
 
 def make_table(figures_by_evaluation: dict[str, Any]) -> str:
-    """Return the table of the learned models in Markdown."""
+    """Return the Markdown table that shows whether the learned models meet their requirements."""
     rows = []
     for bar in BARS:
         if bar.learned not in figures_by_evaluation or bar.reference not in figures_by_evaluation:

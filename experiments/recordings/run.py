@@ -20,7 +20,7 @@ os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the part of the experiment that the command line names; return the exit status."""
+    """Run one part of the experiment about recordings, such as "costs"; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parts = parser.add_subparsers(dest="part", required=True)
     troubled = parts.add_parser("troubled", help="record a troubled robot in pieces; replay each")

@@ -41,7 +41,11 @@ JOINTS = tuple(f"{part}_{leg}" for leg in range(1, 5) for part in ("hip", "ankle
 
 
 def record_troubled_node(folder: Path, ticks: int, seed: int) -> dict[str, Any]:
-    """Run and record a policy node of a simulated Ant while random troubles happen."""
+    """Record a policy node on a simulated Ant, while troubles like lost messages happen at random.
+
+    Returns:
+        The recorder's status, the duration in seconds, and the counts of troubles.
+    """
     from rclpy.parameter import Parameter
     from rclpy.serialization import deserialize_message, serialize_message
     from std_msgs.msg import Bool
@@ -195,7 +199,7 @@ TROUBLES = (
 
 
 def replay_troubled_recording(bag: Path, result: Path) -> dict[str, Any]:
-    """Replay a recording in a new process, and return the result."""
+    """Replay a recording by `an-control replay`; return counts, such as of commands that differ."""
     command = [sys.executable, "-m", "an_control", "replay", str(bag), "--json", str(result)]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
@@ -218,10 +222,10 @@ def replay_troubled_recording(bag: Path, result: Path) -> dict[str, Any]:
 def record_and_replay_troubled_nodes(
     folder: Path, pieces: int, ticks: int, json_path: Path, seed: int
 ) -> int:
-    """Record and replay all pieces that have no result yet, and return the exit status.
+    """Test that a replay repeats each command of a recorded policy node, in several recordings.
 
-    A piece is the recording of a new node. If a replay differs from its recording, the recording is
-    kept and the run ends.
+    Recordings that have a result already are not made again. If a replay differs from its
+    recording, the recording is kept and the test ends with exit status 1.
     """
     rows: list[dict[str, Any]] = json.loads(json_path.read_text()) if json_path.exists() else []
     for number in range(len(rows), pieces):

@@ -45,13 +45,13 @@ not decompose its covariance matrix in each one."""
 
 
 class GenerationCosts(NamedTuple):
-    """The costs of the parts of a generation on one core.
+    """The measured costs from which the duration of a generation of evolution is estimated.
 
     Attributes:
         episode_s: Seconds of one episode of full length.
         optimiser_s: Seconds in which the optimiser computes all candidates, and updates its state
             by their results.
-        message_s: Seconds to send a task and receive an empty result.
+        message_s: Seconds to send a task to a worker and receive an empty result.
     """
 
     episode_s: float
@@ -60,7 +60,11 @@ class GenerationCosts(NamedTuple):
 
 
 def estimate_generation_time(costs: GenerationCosts, workers: int) -> dict[str, Any]:
-    """Estimate duration, speed-up, efficiency and bottleneck of a generation with some workers."""
+    """Estimate how long a generation of evolution takes on a number of workers.
+
+    Returns:
+        By name: duration, speed-up over one worker, efficiency (speed-up / workers), bottleneck.
+    """
     played, bound = _estimate_playing_time_and_bottleneck(costs, workers)
     whole = costs.optimiser_s + played
     alone = costs.optimiser_s + _estimate_playing_time_and_bottleneck(costs, 1)[0]
@@ -87,7 +91,7 @@ def _estimate_playing_time_and_bottleneck(
 
 
 def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
-    """Measure what a generation of evolution costs with the policy of Tang & Ha 2021."""
+    """Measure the costs of evolution on this machine; estimate its duration on many workers."""
     environment = find_environment_id(task)
     env = make_environment(environment)
     described = describe_task(env, task, environment)
@@ -155,7 +159,7 @@ def _do_nothing(*arguments: object) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure the costs of a generation, print and write them, and return the exit status."""
+    """Estimate how evolution scales to many workers; print a table and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "--seconds", type=float, default=1.0, help="seconds for each figure (default: 1)"

@@ -51,7 +51,7 @@ command:
 
 
 class Arm:
-    """A robot without physics, which publishes joint states and stores received commands."""
+    """A stand-in for a robot arm, which publishes joint states and stores received commands."""
 
     def __init__(self) -> None:
         import rclpy
@@ -73,7 +73,7 @@ class Arm:
         self.heard.append((time.monotonic(), list(message.data)))
 
     def publish_positions_for(self, hz: float, seconds: float) -> None:
-        """Publish joint states at this rate for some seconds."""
+        """Publish joint states at a rate for some seconds, and store the commands that arrive."""
         self.heard.clear()
         begin_s = next_s = time.monotonic()
         while (now_s := time.monotonic()) < begin_s + seconds:
@@ -107,7 +107,10 @@ class Arm:
 def summarise_commands(
     hz: float, commands: list[tuple[float, list[float]]], settle_s: float
 ) -> dict[str, float]:
-    """Return by name the rate of the received commands, their gaps, and their largest change."""
+    """Return figures about received commands by name: rate, gaps between them, largest change.
+
+    A command is its time of arrival and its values. The first `settle_s` seconds are left out.
+    """
     begin_s = commands[0][0] + settle_s
     times_s = np.array([at for at, _ in commands if at >= begin_s])
     values = np.array([one for at, one in commands if at >= begin_s])
@@ -133,7 +136,7 @@ def summarise_commands(
 def measure_commands_by_sensor_rate(
     rates_hz: list[float], seconds: float
 ) -> list[dict[str, float]]:
-    """Measure, print and return the figures of the node's commands for each rate of the sensors."""
+    """Measure a policy node's commands at several rates of the sensors; return the figures."""
     from an_control.policy import AttentionSizes, write_model
     from an_control.policy.random_model import make_random_model
     from an_control.policy.task import Task
@@ -164,7 +167,7 @@ def measure_commands_by_sensor_rate(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure the node's commands for each rate of the sensors, and return the exit status."""
+    """Measure how a policy node's commands depend on the sensors' rate; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--hz", type=float, nargs="+", default=[25, 33, 45, 60, 100, 500])
     parser.add_argument("--seconds", type=float, default=10.0)

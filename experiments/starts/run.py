@@ -33,7 +33,7 @@ LIMIT_S = 300.0
 
 
 class Ant:
-    """The simulated robot, and the commands that it has received."""
+    """A simulated Ant in real time on ROS 2 topics, which stores the commands that it receives."""
 
     def __init__(self) -> None:
         import rclpy
@@ -67,7 +67,12 @@ class Ant:
 
 
 def measure_start(ant: Ant, seconds: float, cache_is_cold: bool) -> dict[str, Any]:
-    """Start a policy node, let it control the robot, end it; return counts and durations."""
+    """Start a policy node, let it control the robot, end it, and return what went wrong.
+
+    Returns:
+        Counts by name, such as "safe_commands", the seconds until the first command, and the
+        longest time between two commands.
+    """
     words = [sys.executable, "-m", "an_control.ros.node", "--ros-args"]
     for one in (f"wiring:={WIRING}", f"model:={MODEL}", "autostart:=true"):
         words += ["-p", one]
@@ -106,7 +111,7 @@ def measure_start(ant: Ant, seconds: float, cache_is_cold: bool) -> dict[str, An
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Start the policy node repeatedly, print what went wrong, and return the exit status."""
+    """Start the policy node repeatedly, print what goes wrong, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument(

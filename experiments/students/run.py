@@ -48,7 +48,7 @@ PMA_OF_CHANNELS = ["--pma", "8"]
 
 @dataclass(frozen=True)
 class StudentComparison:
-    """The students of one robot's teacher, and how they are trained and evaluated.
+    """A comparison of student policies that imitate the same teacher in different ways.
 
     Attributes:
         task: The task.
@@ -160,15 +160,17 @@ class ComparedStudent:
         return [*self.comparison.length_options, *self.comparison.students[self.name]]
 
     def make_settings(self, episodes: int, teacher: str | None) -> Settings:
-        """Return the settings that are stored with each run and must be equal for all seeds.
+        """Return the settings of the student's runs, to check that all runs have the same.
 
-        They are the number of episodes of the evaluation, the teacher, and the options of the
-        training.
+        `teacher` is the hash of the teacher's file; None if it is not known.
         """
         return {"episodes": episodes, "teacher": teacher, "options": self.training_options}
 
     def train_and_evaluate(self, seed: int, episodes: int, teacher: str | None = None) -> None:
-        """Train and evaluate the student with one seed, unless that is done."""
+        """Train and evaluate the student with one seed, unless that is done.
+
+        `teacher` is the hash of the teacher's file; None if it is not known.
+        """
         what, run = self.comparison, self.runs_folder / str(seed)
         if not write_settings_and_tell_if_unfinished(run, self.make_settings(episodes, teacher)):
             return
@@ -180,7 +182,7 @@ class ComparedStudent:
         evaluate_run(run, what.task, protocols, episodes, at, *what.evaluation_options)
 
     def compute_returns_and_errors(self, results: Results) -> list[tuple[float, float]]:
-        """Return a pair for each disturbance: the mean return, and its standard error."""
+        """Return for each disturbance a pair: the mean return, and its standard error."""
         protocols = self.comparison.protocols
         return [
             compute_return_and_error(list_protocol_results(results, self.runs_folder, protocol))
@@ -188,7 +190,7 @@ class ComparedStudent:
         ]
 
     def make_row(self, results: Results) -> list[str]:
-        """Return the student's row of the table."""
+        """Return the cells of the student's row of the table."""
         digits = self.comparison.digits
         shown = [
             f"{mean:.{digits}f} +- {err:.{digits}f}"
@@ -200,7 +202,7 @@ class ComparedStudent:
 def make_table(
     comparison: StudentComparison, students: list[ComparedStudent], results: Results
 ) -> str:
-    """Return the table of the students that have results."""
+    """Return the Markdown table that compares the students; those without results are left out."""
     head = ["student", "parameters", "seeds", *comparison.protocols.values()]
     return make_markdown_table(
         head, [one.make_row(results) for one in students if one.runs_folder.name in results]
@@ -232,7 +234,7 @@ def draw_picture(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the trainings that are not done, write table and picture; return the exit status."""
+    """Compare the students of one task, write table and picture, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("task", choices=list(COMPARISONS))
     parser.add_argument(

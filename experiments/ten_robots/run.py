@@ -60,7 +60,7 @@ HEADS = ("clean", "shuffled", "every 100", "every 25", "10% missing", "delay=1",
 
 @dataclass(frozen=True)
 class LearnedRobot:
-    """An environment, for which a policy is learned and run over ROS 2.
+    """An environment by other authors, for which a policy is learned and then run over ROS 2.
 
     Attributes:
         env: The gymnasium id.
@@ -81,12 +81,15 @@ class LearnedRobot:
         return self.folder / "learn/model.safetensors"
 
     def read_result(self, name: str) -> Any:
-        """Return the result that a command wrote as JSON, or None if it does not exist."""
+        """Return the results that a command wrote as JSON; None if it has not been run.
+
+        `name` is that of the results: "learn", "lockstep", "offline" or "real_time".
+        """
         path = self.folder / f"{name}.json"
         return json.loads(path.read_text()) if path.exists() else None
 
     def run_missing_steps(self) -> None:
-        """Learn the policy and run it, except for steps whose results exist."""
+        """Learn a policy for the environment and run it over ROS 2, except what is done."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._run_command_unless_done(
             "learn", "learn", self.env, "--out", str(self.folder / "learn")
@@ -110,7 +113,7 @@ class LearnedRobot:
             run_an_control(*arguments, "--json", str(self.folder / f"{name}.json"))
 
     def make_row(self) -> list[str] | None:
-        """Return the robot's row of the table; None if `an-control learn` has not finished."""
+        """Return the cells of the robot's row of the table; None if no policy is learned yet."""
         learned = self.read_result("learn")
         if learned is None:
             return None
@@ -169,7 +172,7 @@ def _list_returns(result: dict[str, Any]) -> list[float]:
 
 
 def make_table(robots: list[LearnedRobot]) -> str:
-    """Return the table of the robots that have learned."""
+    """Return the Markdown table of the environments for which a policy has been learned."""
     head = ["environment", "random", "teacher", "published", "share", *HEADS]
     head += ["lockstep", "real time, points"]
     rows = [row for row in (robot.make_row() for robot in robots) if row is not None]
@@ -177,7 +180,7 @@ def make_table(robots: list[LearnedRobot]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Learn and run the policies without results, write the table; return the exit status."""
+    """Learn policies for ten environments, run them over ROS 2, and return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("env", nargs="*", help="learn only these: " + ", ".join(PUBLISHED))
     parser.add_argument(

@@ -48,7 +48,10 @@ ENVIRONMENTS = {
 
 
 def register_envs() -> None:
-    """Register the environments with gymnasium; further calls have no effect."""
+    """Register this package's environments, so that `gymnasium.make` finds them by their ids.
+
+    Importing the package already calls this. Further calls have no effect.
+    """
     from gymnasium.envs.registration import register, registry
 
     for name, (entry_point, steps) in ENVIRONMENTS.items():

@@ -56,10 +56,10 @@ def declare_parameter(
 def declare_disturbance_parameters(
     node: Node, default: DisturbanceSettings | None = None
 ) -> DisturbanceSettings:
-    """Declare every setting of the disturbance as a parameter, and return the settings.
+    """Declare every setting of the disturbance as a parameter, and return their values.
 
-    The disturbance is what is done to readings, commands and robot on purpose. Clients may change
-    only the settings of the readings at run time.
+    The disturbance is what is done to readings, commands and robot on purpose. At run time clients
+    may change only those settings that act on readings.
 
     Args:
         node: The node.

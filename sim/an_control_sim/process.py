@@ -96,9 +96,8 @@ def catch_signals(on_signal: Callable[[], None] = lambda: None) -> Iterator[Call
         on_signal: Called in the signal handler.
 
     Yields:
-        A function that returns whether one of the signals has arrived since this block began. If
-        the block is nested in others of `catch_signals`, signals since the outermost one began
-        count as well.
+        A function that returns whether a signal has arrived since the block began. In nested
+        blocks, it counts from the beginning of the outermost one.
     """
     outer = signal.getsignal(signal.SIGINT)
     note = _SignalHandler(on_signal, outer.received if isinstance(outer, _SignalHandler) else [])

@@ -63,11 +63,11 @@ class Bridge:
             disturbs the readings and publishes them on a topic of its own. None for no disturbance.
         policy: The name of the policy node, whose service `reset_state` is called before each
             episode. "" means that any node may send commands, and that no service is called.
-        realtime: True to make a step at fixed times of the clock, under the newest command. False
-            for lockstep, in which each step waits for its command.
-        command_timeout_s: In lockstep, the seconds that a step waits for its command (1 if None).
-            In real time, the age in seconds from which a command is too old (the length of five
-            steps if None). A step without a command applies the safe command.
+        realtime: False for lockstep, in which each step waits for the command that answers its
+            readings. True to step at the pace of the clock, with the newest command received.
+        command_timeout_s: In lockstep, how many seconds a step waits for its command; None: 1. In
+            real time, the age in seconds at which a command is too old; None: five steps. A step
+            without a valid command applies the robot's safe command.
         start_timeout_s: Seconds to wait for the policy node at the start, and again if it stops
             answering, before a BridgeError is raised.
         camera_hz: Camera pictures per simulated second; 0 for none.
@@ -137,13 +137,12 @@ class Bridge:
     def wait_for_policy(self) -> None:
         """Wait until the policy node is active and connected; call this once, before all episodes.
 
-        In real time there is no such wait if the name of the policy node is not known. If another
-        simulator publishes on the same topics, this first waits up to `ALONE_S` seconds for it to
-        end: a killed simulator remains visible in the ROS graph for a while.
+        This also waits, for up to `ALONE_S` seconds, until no other simulator publishes the same
+        topics. In real time with `policy=""`, it does not wait for a policy node.
 
         Raises:
-            BridgeError: The policy node does not connect in time, or it does not subscribe to the
-                scrambler's topic, or another simulator still publishes on the same topics.
+            BridgeError: The policy node does not connect in time, it does not subscribe to the
+                topic with the disturbed readings, or another simulator still publishes.
         """
         self._wait_for_other_simulators_to_end()
         if self._link.is_policy_name_known or not self._realtime:
@@ -178,12 +177,12 @@ class Bridge:
         self.run.mark_episode_start()
 
     def step(self) -> None:
-        """Publish the readings of a step and advance the robot by it under the policy's command.
+        """Publish the robot's readings, get the policy's command, and advance the robot by a step.
 
-        In lockstep this waits for the command that answers the readings. In real time it waits
-        until the time of the step is over, and the newest command counts. If there is no command in
-        time, the safe command is applied. While a client has paused the run, this first waits until
-        the run is resumed or a client calls the service `~/step`.
+        In lockstep this waits for the command that answers these readings. In real time it waits
+        until the end of the step and takes the newest command. If no command arrives in time, the
+        robot's safe command is applied. While a client has paused the run, this waits before it
+        publishes.
 
         Raises:
             RestartRequestedError: A client called the service `~/reset`.
@@ -209,10 +208,10 @@ class Bridge:
         self.run.answer_pause_and_step_requests()
 
     def end_episode(self) -> None:
-        """End the episode. In lockstep, also wait a short time for commands that arrive too late.
+        """End the episode; in lockstep, also wait a short time for late commands, and count them.
 
-        Commands without a stamp that arrive after the final step, or never, are counted in
-        `exchange.unmatched`.
+        Late or missing commands without a time stamp are counted in `exchange.unmatched`: after one
+        of them, a step may have used the command of another step.
         """
         self.run.mark_episode_end()
         with suppress(StopRequestedError):  # the episode is complete anyway
@@ -220,7 +219,9 @@ class Bridge:
                 self.exchange.wait_and_count_late_commands()
 
     def set_estop(self, latch: bool) -> None:
-        """Set or clear the e-stop of the policy node; call `wait_for_estop` once before.
+        """Set or clear the policy node's emergency stop (e-stop).
+
+        Call `wait_for_estop` once before, so that the node's e-stop services exist.
 
         Args:
             latch: True to set the e-stop, False to clear it.
@@ -229,7 +230,9 @@ class Bridge:
         self._link.set_estop(latch, wait_for_answer=not self._realtime)
 
     def wait_for_estop(self) -> None:
-        """Wait until the policy node offers the services that `set_estop` calls.
+        """Wait until the policy node offers the services for its emergency stop (e-stop).
+
+        Call this once before `set_estop`.
 
         Raises:
             BridgeError: The policy node does not offer them in time.
@@ -239,11 +242,11 @@ class Bridge:
     def read_diagnostics(self) -> PolicyDiagnostics | None:
         """Return the newest diagnostics of the policy node; call this when all episodes have ended.
 
-        This may wait for a message. A call of the reset service no longer has an effect then.
+        This waits a few seconds for a message if none has arrived yet.
 
         Returns:
-            The diagnostics; None if the name of the policy node is not known, if it publishes none,
-            or if `run.stop` is called during the wait.
+            The diagnostics. None if the bridge was made without a policy name, if the node
+            publishes none, or if `run.stop` is called during the wait.
         """
         self.run.mark_episode_end()
         try:
@@ -256,7 +259,7 @@ class Bridge:
             return None
 
     def close(self) -> None:
-        """Clear the policy's e-stop if it is set, answer pending service calls, close the robot.
+        """Close the robot, after clearing the policy's e-stop and answering pending service calls.
 
         The node's messages are no longer processed afterwards, but the node is not destroyed.
         """

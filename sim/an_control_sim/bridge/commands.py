@@ -22,7 +22,7 @@ from an_control_sim.gym.spaces import make_action_conversion
 
 
 def import_message_class_of_topic(type_name: str, file: str, key: str) -> Any:
-    """Return the class of a message type that a YAML file names.
+    """Import a message type that a YAML file names, such as "sensor_msgs/msg/JointState".
 
     Args:
         type_name: The name of the message type.
@@ -39,7 +39,10 @@ def import_message_class_of_topic(type_name: str, file: str, key: str) -> Any:
 
 
 class CommandReader:
-    """A store of the newest command messages, which converts them to an environment's action.
+    """A converter from ROS 2 command messages to a simulated environment's actions.
+
+    It stores the newest message of each command topic. A command is complete when every topic has
+    sent a message.
 
     Attributes:
         safe: The actuators' safe values in the unit of the action (A,) float64.
@@ -83,9 +86,10 @@ class CommandReader:
         return [one.is_stamped for one in self._messages]
 
     def read_stamp_ns(self, message: Any, topic_index: int = 0) -> int | None:
-        """Return the time stamp in nanoseconds of a command message, or None if it has none.
+        """Return the time stamp of a command message in nanoseconds, or None if it has none.
 
-        The policy node copies this stamp from the readings that the command answers.
+        The stamp tells which step a command is for: the policy node copies it from the readings
+        that it answers.
 
         Args:
             message: The command message.
@@ -94,14 +98,14 @@ class CommandReader:
         return self._stamps[topic_index](message)
 
     def read_commands(self, message: Any, topic_index: int = 0) -> NDArray[np.float64]:
-        """Return the commands for a topic's n actuators in a message, in the unit of the action.
+        """Return the actuator values in a command message, converted to the unit of the action.
 
         Args:
             message: The command message.
             topic_index: The index of the topic on which the message arrived.
 
         Returns:
-            The commands (n,).
+            A value for each of the topic's n actuators (n,).
 
         Raises:
             ValueError: The message is refused; the text says why.
@@ -111,7 +115,7 @@ class CommandReader:
         return (values - self._offsets[span]) / self._scales[span]
 
     def store_commands(self, message: Any, now_s: float, topic_index: int = 0) -> None:
-        """Store the commands in a message; they replace those of the previous message on its topic.
+        """Store the actuator values in a command message, in place of older ones on its topic.
 
         Args:
             message: The command message.
@@ -131,7 +135,7 @@ class CommandReader:
 
     @property
     def newest_command(self) -> NDArray[np.float64] | None:
-        """The newest command (A,) of all topics together, in the unit of the action.
+        """The newest values of all A actuators (A,), in the unit of the action.
 
         It is None until a message has arrived on every command topic.
         """
@@ -140,10 +144,11 @@ class CommandReader:
 
     @property
     def last_command_time_s(self) -> float:
-        """The time in seconds at which the oldest message of the newest command was received.
+        """The time in seconds at which `newest_command` was received.
 
-        A command consists of one message on each command topic. The value is -inf until a message
-        has arrived on every command topic.
+        It shows whether the command is too old. If the command is split over several topics, the
+        earliest of their receipts counts. The value is -inf until a message has arrived on every
+        command topic.
         """
         return min(self._taken_s)
 

@@ -22,11 +22,12 @@ from an_control_sim.bridge.simulation_file import Simulation, load_simulation
 
 
 class DirectRobot:
-    """A simulated robot whose readings are stored in channel tables, and which takes commands.
+    """A simulated robot that exchanges readings and commands by function calls, without ROS topics.
 
     Args:
         simulation: The content of the robot's simulation YAML.
-        wiring: The wiring, by whose topics readings and commands are passed.
+        wiring: The content of the YAML file that says which topics and fields carry the readings
+            and the command.
         messages: The message objects that carry a command, one for each command topic.
 
     Raises:
@@ -56,7 +57,13 @@ class DirectRobot:
         """The simulated time, which also is the stamp of the newest messages."""
 
     def store_readings_of_next_step(self, *tables: ChannelTable) -> None:
-        """Advance the time by one step, and store the robot's readings in channel tables."""
+        """Advance the simulated clock by a step, and store the robot's readings in channel tables.
+
+        The physics is not advanced; `step` does that.
+
+        Args:
+            *tables: Tables of the newest reading of each channel; each one gets all readings.
+        """
         self.now_ns += self.robot.simulation.step_ns
         self.robot.fill_messages(self.now_ns)
         for sensor, names in self._sources:
@@ -65,10 +72,10 @@ class DirectRobot:
                     table.store_message(name, sensor.message, self.now_ns, self.now_ns)
 
     def step(self, values: np.ndarray) -> None:
-        """Advance the simulation by one step under a command.
+        """Advance the physics by one step under a command.
 
-        Topics that the robot does not subscribe to are left out. If the wiring lacks a topic that
-        the robot subscribes to, the robot gets its safe command.
+        The command reaches the robot as messages on the topics that the wiring names. If it lacks
+        one of the robot's command topics, the robot applies its safe command.
 
         Args:
             values: The command (A,) in physical units, in the wiring's order.
@@ -86,7 +93,9 @@ class DirectRobot:
 def record_simulation_and_returns(
     controller: Controller, simulation: str | Path, seconds: float
 ) -> tuple[Recording, list[float]]:
-    """Run a simulated robot under a controller, and record its readings and actions.
+    """Let a controller drive a simulated robot, and record readings and actions for the doctor.
+
+    The doctor is a tool that examines a recording for mistakes in the wiring.
 
     Args:
         controller: The controller, with the wiring and the model that the doctor examines.
@@ -131,12 +140,12 @@ def record_simulation_and_returns(
 
 
 def move_and_time_simulated_robot(run: MotionRun, simulation: str | Path, seed: int = 0) -> float:
-    """Run a motion on a simulated robot, and return the simulated seconds that it took.
+    """Play a test motion on a simulated robot; return the simulated seconds that it took.
 
-    The motion is stopped early if the simulated episode ends, except by a time limit.
+    The motion ends early if the simulated robot fails, for example by a fall.
 
     Args:
-        run: The run of the motion, which records the readings.
+        run: The motion: it makes the commands and records the readings.
         simulation: The path of the robot's simulation YAML.
         seed: The seed of the episode.
 

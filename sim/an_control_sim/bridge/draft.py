@@ -41,13 +41,13 @@ CommentedActuator = tuple[ActuatorConfig, str]
 
 @dataclass(frozen=True)
 class DraftTopic:
-    """A topic of a drafted simulation, whose JointState message is filled from the observation.
+    """A sensor topic of a simulation file that is being drafted, with JointState messages.
 
     Attributes:
         topic: The name of the topic.
-        names: The names in the message, one for each value: joints, or ids of readings.
-        fields: For each filled field of the message, such as "position", where its values are in
-            the observation: their indices, in the order of `names`.
+        names: The content of the message's field `name`: joints, or ids of readings.
+        fields: For each other filled field of the message, such as "position", the indices of its
+            values in the observation, in the order of `names`.
         about: A comment on the topic for the drafted file.
     """
 
@@ -59,13 +59,13 @@ class DraftTopic:
 
 @dataclass(frozen=True)
 class EnvironmentDraft:
-    """A drafted wiring file and a drafted simulation file for an environment.
+    """Drafts of the two YAML files with which a policy controls an environment over ROS 2.
 
-    A model can run with these files only if it has these channels, actuators and this step length.
+    The other attributes show which models fit: those with the same channels, actuators and step.
 
     Attributes:
-        wiring: The text of the wiring file.
-        simulation: The text of the simulation file.
+        wiring: The text of the wiring file, which says which topics feed the policy.
+        simulation: The text of the simulation file, which says which topics the simulator has.
         channels: The ids of the channels, in the order of the observation.
         actuators: The names of the actuators.
         step_s: The length of a step in seconds.
@@ -286,7 +286,7 @@ def _format_sensor_names(env: gymnasium.Env[Any, Any]) -> str:
 
 
 def format_index_expression(indices: Sequence[int], observation_size: int) -> str:
-    """Format indices of an observation as the expression that a simulation file has for them.
+    """Format indices of an observation as text for a simulation file, as a slice if possible.
 
     >>> format_index_expression((0, 2, 4), 6)
     'observation[0:5:2]'

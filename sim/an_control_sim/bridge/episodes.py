@@ -30,13 +30,13 @@ class EpisodeResult:
     Attributes:
         return_: The sum of the rewards, added in the order of the steps.
         steps: The number of steps.
-        shuffles: How often sensor signals were permuted among the channels.
+        shuffles: How often a disturbance permuted the sensor signals among the channels.
         distance_m: The distance that the robot covered in metres; None if the environment reports
             none.
         timeouts: The number of steps in which the safe command was applied, because no command
             arrived in time.
-        unmatched: In lockstep, the number of commands that no step asked for, plus those that never
-            arrived (see `Exchange.unmatched`).
+        unmatched: In lockstep, the number of commands without a time stamp that no step asked for
+            or that never arrived; 0 in a clean run.
         wall_s: The duration of the episode in seconds of wall-clock time.
         walked_m: The distance in metres that the robot covered in the first seconds after an
             e-stop; None if there was no e-stop, or the robot had fallen before the e-stop ended.
@@ -216,7 +216,7 @@ class RunSummary:
 
     @property
     def timeout_count(self) -> int:
-        """The number of steps in which the safe command was applied, because none came in time."""
+        """The number of steps in which no command arrived in time, so the safe one was applied."""
         return sum(one.timeouts for one in self.episodes)
 
     def compute_latency_quantile_s(self, share: float) -> float:

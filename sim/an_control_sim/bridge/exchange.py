@@ -23,20 +23,20 @@ process messages which have already arrived."""
 
 
 class Exchange:
-    """The exchange of readings and commands in lockstep.
+    """A matcher of steps and commands in lockstep, where each step waits for its command.
 
-    It publishes each step's readings and recognises the command that answers them. A command
+    It publishes the readings of a step, and recognises the command that answers them. A command
     consists of one message on each command topic.
 
     Args:
         topics: The names of the command topics.
-        stamped: For each command topic, whether its messages have a time stamp.
+        stamped: For each command topic, whether its messages have a time stamp. Without one, a late
+            command could be mistaken for that of the next step. Therefore the next step first waits
+            for it.
         publish: Publishes the readings of the current step.
-        spin: Processes incoming messages. Its argument is the time of `clock` in seconds by which
-            it must return; it may return earlier. It returns False if that time has passed already.
-        timeout_s: The maximum seconds that a step waits for its command. A late command without a
-            stamp would be mistaken for that of the next step; therefore the next step first waits
-            for it, again at most this long.
+        spin: Processes incoming messages until a time of `clock` in seconds; it may return earlier.
+            It returns False if that time has passed already.
+        timeout_s: The maximum seconds of each wait for a command.
         report: Called with the text of each warning for the user.
         clock: Returns the time in seconds.
     """
@@ -67,7 +67,7 @@ class Exchange:
     def publish_readings_and_measure_latency_s(
         self, stamp_ns: int, is_complete: Callable[[], bool]
     ) -> float | None:
-        """Publish a step's readings and return the latency of the command that answers them.
+        """Publish a step's readings, wait for the command that answers, and return its latency.
 
         Args:
             stamp_ns: The stamp of the step's readings.
@@ -118,10 +118,10 @@ class Exchange:
         return False
 
     def wait_for_commands_of_previous_episode(self) -> None:
-        """Wait for commands that steps of the previous episode asked for and did not get.
+        """Wait until overdue commands of the previous episode have arrived, or the timeout is over.
 
-        Call this before a new episode begins. That episode also gets a warning of its own, and its
-        own measurement of the slowest command.
+        Call this before each episode, so that its first steps do not use the commands of an earlier
+        one.
         """
         self._wait_for_missing_commands()
         self._longest_s, self._reported = 0.0, False
@@ -129,9 +129,9 @@ class Exchange:
     def wait_and_count_late_commands(self) -> None:
         """Wait a short time after an episode's final step, and count commands that still arrive.
 
-        A command without a stamp that arrives then is counted as unmatched, because it shows that
-        each command of the episode may have been applied one step too late. Stamps rule that out,
-        so this does not wait if the commands of all topics have them.
+        An extra command without a time stamp shows that each step of the episode may have used the
+        command of another step. It is counted in `unmatched`. If the commands of all topics have
+        stamps, this cannot happen, and there is no wait.
         """
         self._wait_for_missing_commands()
         if not all(self._stamped):

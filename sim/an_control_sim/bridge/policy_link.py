@@ -44,7 +44,7 @@ it must stop; it may return earlier. It returns False if that time has passed.""
 
 
 class BridgeError(RuntimeError):
-    """An error about a policy that does not answer, or about another simulator on the same topics.
+    """An error: the policy node does not answer, or another simulator publishes on the same topics.
 
     Attributes:
         finished: The results of the episodes that had ended before the error.
@@ -93,12 +93,11 @@ class PolicyLink:
         return self._service.removesuffix("/reset_state") or "a policy"
 
     def wait_until_connected(self, sensor_topics: Collection[str], *, shadow: bool) -> None:
-        """Wait until the policy is active, publishes commands and gets readings.
+        """Wait until the policy node is active, publishes commands and subscribes to readings.
 
         Args:
             sensor_topics: The topics of the readings, one of which must have a subscriber.
-            shadow: Whether a node in shadow mode, which sends no commands to the robot, is
-                accepted.
+            shadow: True to accept a node in shadow mode too, which sends no commands to the robot.
 
         Raises:
             BridgeError: The policy did not connect in time.
@@ -249,10 +248,10 @@ class PolicyLink:
 
 
 def describe_other_publishers(node: Node, topics: Collection[str]) -> str:
-    """Return a text that names the other nodes which publish on these topics; "" for none.
+    """Return a text that names other nodes that publish on some topics; "" if there are none.
 
-    A second node with the name of this one counts as another node. A publisher whose node is not
-    yet known to ROS is left out; a later call finds it.
+    A second node with the same name counts as another node. A publisher that ROS has not fully
+    discovered yet is left out.
 
     Args:
         node: The node that should be the only publisher.
@@ -306,13 +305,13 @@ FIRST_DIAGNOSTICS_S = 2.5
 
 @dataclass(frozen=True)
 class PolicyDiagnostics:
-    """A policy node's report about itself: counts since its activation, and ages of readings.
+    """A policy node's figures about its own timing, from its messages on /diagnostics.
 
     Attributes:
-        ticks: The number of control steps.
+        ticks: The number of control steps (ticks) since the node was activated.
         missed: The number of ticks that missed their deadline.
         repeats: The number of ticks without a new reading.
-        trips: How often the watchdog sent the safe command, because no other command was sent.
+        trips: How often the node's watchdog sent the safe command, because no command was sent.
         longest_s: The longest time in seconds without a command.
         age_p50_ms: The median age, in milliseconds, of the readings when the command was sent.
         age_p99_ms: The 99th percentile of that age.
@@ -364,9 +363,8 @@ class DiagnosticsReader:
         If none have arrived yet, this waits for them for up to `FIRST_DIAGNOSTICS_S` seconds.
 
         Args:
-            spin: A function that processes ROS messages. It gets a time of `time.monotonic()` in
-                seconds, at which it must return; it may return earlier. It returns False if that
-                time has passed.
+            spin: Processes ROS messages until a time of `time.monotonic()` in seconds; it may
+                return earlier. It returns False if that time has passed already.
         """
         until_s = time.monotonic() + FIRST_DIAGNOSTICS_S
         while not self._parts and spin(until_s):
@@ -392,9 +390,9 @@ the distance of a robot that does not travel, or `last_return` in the first epis
 
 
 class ProgressTopic:
-    """A publisher of the run's state, such as reward and return, on `~/progress` after each step.
+    """A publisher of an episode's step, reward, return and so on, on the topic `~/progress`.
 
-    The values are the positions of a JointState message, whose names are `PROGRESS_NAMES`.
+    A message is a JointState whose names are `PROGRESS_NAMES` and whose positions are the values.
 
     Args:
         node: The simulator's node.

@@ -11,16 +11,15 @@ from an_control_sim.scrambler.wiring import derive_scrambled_wiring
 
 
 def derive_wiring_for_disturbed_simulation(wiring: Wiring, simulation: str | Path) -> Wiring:
-    """Return the wiring with which a policy reads a simulated robot's disturbed readings.
+    """Return the wiring for a policy that is to read a simulated robot's disturbed readings.
 
-    In it, all channels read the topic of the scrambler, which disturbs the readings (see
-    `derive_scrambled_wiring`).
+    A wiring says which topics feed a policy. In the result all channels read one topic: that of the
+    scrambler, a node that disturbs readings on purpose.
 
     Args:
-        wiring: The robot's own wiring, the content of the YAML file that connects topics to the
-            policy.
+        wiring: The robot's own wiring.
         simulation: The path of the simulation YAML. If ids in the wiring contain a `*`, the robot
-            is simulated, and its first messages show which channels they stand for.
+            is simulated, and its first messages show which channels match.
 
     Raises:
         WiringError: The simulation YAML does not fit its environment.
@@ -44,13 +43,13 @@ def derive_wiring_for_disturbed_simulation(wiring: Wiring, simulation: str | Pat
 
 
 def list_wildcard_matches(table: ChannelTable) -> dict[str, list[str]]:
-    """Return which channels each entry of a wiring with a `*` in its id has matched so far.
+    """List the channels that match each wildcard id (with a `*`) of a wiring.
 
     Args:
         table: The channel table of the wiring, after it has received messages.
 
     Returns:
-        A mapping from the id of each such entry to the ids of the channels that it has matched.
+        The ids of the matching channels by wildcard id, such as {"scan.*": ["scan.0", "scan.1"]}.
     """
     found: dict[str, list[str]] = {one.id: [] for one in table.wiring.channels if "*" in one.id}
     for id_, config in table.configs.items():

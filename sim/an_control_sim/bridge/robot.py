@@ -20,17 +20,16 @@ from an_control_sim.gym.varied_robot import check_robot_settings, vary_robot
 
 
 class SimulatedRobot:
-    """A simulated robot: an environment with the messages that it sends and receives.
+    """A gymnasium environment with the ROS 2 messages of a robot: readings out, commands in.
 
-    Call `reset` before the first step. The constructor makes an environment, checks it by a reset,
-    closes it and makes a new one. An episode must be the same here as in an evaluation, which uses
-    a new environment, and physics engines keep some of their state over a reset.
+    Call `reset` before the first step. The constructor tries the environment by a reset, closes it
+    and makes a new one, so that episodes are the same as in an evaluation with a new environment.
 
     Args:
         simulation: The content of the simulation YAML: environment, topics and commands.
         camera: Whether the environment must be able to render pictures.
-        disturbance: A disturbance whose settings of the robot the environment must support; None
-            for no such check. It is not applied.
+        disturbance: A disturbance whose settings of the robot (such as mass) the environment must
+            support; None for no such check. It is not applied.
 
     Raises:
         WiringError: The simulation YAML does not fit the environment or the message types.
@@ -120,7 +119,7 @@ class SimulatedRobot:
 
     @property
     def distance_m(self) -> float | None:
-        """The distance in metres since the reset; None if the environment reports none."""
+        """The distance in metres covered since the reset; None if the environment has none."""
         distance = self._info.get("distance_m")
         return None if distance is None else float(distance)
 

@@ -48,6 +48,8 @@ class RunControl:
     def spin_if_time_is_left(self, until_s: float) -> bool:
         """Process ROS messages that have arrived; if there are none, wait a short time for some.
 
+        Call it in a loop to wait until a given time.
+
         Args:
             until_s: The time of `time.monotonic()` in seconds at which to stop waiting.
 
@@ -69,25 +71,25 @@ class RunControl:
         return True
 
     def mark_episode_start(self) -> None:
-        """Mark that an episode has begun, and answer the clients that asked for it by `~/reset`.
+        """Mark that an episode has begun: reply to clients that requested a restart by `~/reset`.
 
-        From now on a call of the reset service interrupts the episode.
+        From now on a call of `~/reset` interrupts the episode.
         """
         self._running = True
         while self._resets:
             self._resets.pop().set_result("")
 
     def mark_episode_end(self) -> None:
-        """Mark that the episode has ended, and answer pending calls of the pause service.
+        """Mark that the episode has ended: reply to clients that requested a pause by `~/pause`.
 
-        A reset that is requested from now on interrupts nothing; it is answered when the next
-        episode begins.
+        From now on a call of `~/reset` interrupts nothing; its reply is sent when the next episode
+        begins.
         """
         self._running = False
         self._answer_pause_requests()
 
     def wait_while_paused_and_return_whether_waited(self) -> bool:
-        """Wait, if the run is paused, until a client resumes it or requests a step.
+        """Wait as long as clients have paused the run; a call of `~/step` lets it make one step.
 
         Returns:
             True if there was a wait, else False.
@@ -100,7 +102,7 @@ class RunControl:
         return waited
 
     def answer_pause_and_step_requests(self) -> None:
-        """Answer pending calls of the services for pause and step, because a step has ended."""
+        """Reply to clients that wait for `~/pause` or `~/step`; call this after each step."""
         self._answer_pause_requests()
         if self._steps:
             self._steps.pop(0).set_result("")
@@ -113,7 +115,7 @@ class RunControl:
         self._stopping = True
 
     def close(self) -> None:
-        """Answer pending service calls, and stop processing the node's messages."""
+        """Reply to all pending service calls, and stop processing the node's messages."""
         waiting = self._steps + self._resets + self._pauses
         for future in waiting:
             future.set_result("the simulator is stopping")

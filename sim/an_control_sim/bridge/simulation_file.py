@@ -46,7 +46,7 @@ _FORM = re.compile(
 
 
 class ExpressionError(ValueError):
-    """An error about a text that starts like an expression but has none of the allowed forms."""
+    """An error: a text such as "observation[a]" looks like an expression but is not valid."""
 
 
 @dataclass(frozen=True)
@@ -179,8 +179,7 @@ class SimulatedMessageConfig:
         type: The message type.
         field: The message field that has all commands; None if each actuator has its own field.
         actuators: The actuators, in the order of the action.
-        constants: Always empty. It exists because the command messages of a wiring, which may have
-            constant fields, are handled by the same code.
+        constants: Always {}; present because code shared with `CommandMessage` reads it.
     """
 
     topic: str

@@ -51,10 +51,10 @@ class SimulatorSettings:
 
     Attributes:
         simulation: The path of the simulation YAML.
-        wiring: The path of the robot's wiring, which is needed to disturb its readings.
+        wiring: The path of the robot's wiring YAML, which is needed to disturb its readings.
         episodes: The number of episodes; 0 runs until stopped.
         seed: The seed of everything random.
-        realtime: Whether to step by the clock instead of waiting for each command.
+        realtime: True to step at the pace of the clock, False to wait for each command (lockstep).
         policy: The name of the policy node. If it is "", any node may send commands, and no service
             of a policy node is called.
         command_timeout_s: Seconds without a command after which the safe command is applied; 0
@@ -82,7 +82,7 @@ class SimulatorSettings:
 
     @property
     def uses_scrambler(self) -> bool:
-        """Whether the policy reads the topic of the scrambler, which disturbs the readings."""
+        """Whether readings may be disturbed, so that the policy must read the scrambler's topic."""
         return self.scrambler or self.disturbance.is_active_on("readings") or bool(self.schedule)
 
 
@@ -322,7 +322,7 @@ def _list_actuator_fields(message: MessageFields) -> list[tuple[str, str | None]
 
 
 def find_unpublished_sources(simulation: Simulation, wiring: Wiring) -> list[SourceConfig]:
-    """Return the sources (topics) of a wiring that the simulation does not publish.
+    """Return the sources (topics) that a wiring reads but the simulation does not publish.
 
     The topic of the camera counts as not published, because its pictures are optional.
     """

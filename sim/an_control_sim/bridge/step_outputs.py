@@ -45,7 +45,7 @@ class StepOutputs:
 
     @property
     def reading_topics(self) -> list[str]:
-        """The full names of the topics with readings for a policy, the scrambler's included."""
+        """The full names of the topics with readings, the scrambler's (disturbed) included."""
         tapped = [] if self._tap is None else [self._tap.topic]
         return [publisher.topic_name for _, _, publisher in self._sensor_topics] + tapped
 
@@ -86,9 +86,7 @@ class StepOutputs:
 
 
 def compute_steps_per_picture(rate_hz: float, step_s: float) -> int:
-    """Return every how many steps a picture is due, so that pictures come at about a wanted rate.
-
-    The number is at least 1.
+    """Return the number of steps from one camera picture to the next, at least 1.
 
     Args:
         rate_hz: The wanted number of pictures per simulated second.

@@ -460,15 +460,15 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         self._world.mass, self._world.friction = mass, friction
 
     def sensors(self) -> dict[str, float | np.ndarray]:
-        """Return the physical readings from which the newest observation was computed, in SI units.
+        """Return the physical readings from which the newest observation was computed, by name.
 
-        The heading frame is the world frame, turned by the yaw of the torso.
+        They are in SI units. The heading frame is the world frame, turned by the yaw of the torso.
 
         Returns:
-            height above the start, goal (2,) the unit direction to the target in the heading frame,
-            velocity (3,) in the heading frame, orientation (4,) as x y z w, angular_velocity (3,)
-            in the torso's frame, position (3,) relative to the start, joint_position (8,),
-            joint_velocity (8,) and foot_contact (4,) of 0 or 1, by name.
+            "height" above the start, "goal" (2,) the unit direction to the target in the heading
+            frame, "velocity" (3,) in the heading frame, "orientation" (4,) as x y z w,
+            "angular_velocity" (3,) in the torso's frame, "position" (3,) relative to the start,
+            "joint_position" (8,), "joint_velocity" (8,) and "foot_contact" (4,) of 0 or 1.
         """
         state = self._state
         return {

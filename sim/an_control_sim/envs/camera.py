@@ -15,15 +15,13 @@ STACK = 4
 
 
 def cut_patches(frames: np.ndarray) -> np.ndarray:
-    """Cut frames of different times into square patches, in the order of `make_patch_ids`.
-
-    That order is row by row.
+    """Cut frames into square patches of 6x6 pixels, row by row, as in `make_patch_ids`.
 
     Args:
-        frames: The k frames (k, H, W).
+        frames: The k newest frames of a camera (k, H, W).
 
     Returns:
-        The N patches (N, k, 6, 6): for each place in the picture the cut-outs from all k frames.
+        The N patches (N, k, 6, 6): for each place in the picture its pixels in all k frames.
     """
     return image.cut_patches(frames, PATCH)
 

@@ -93,7 +93,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return {"camera": self._frame}
 
     def teacher(self) -> CarRacingTeacher:
-        """Return a teacher that steers this environment's car, and knows its track."""
+        """Return a controller that knows the track and drives this car; policies learn from it."""
         return CarRacingTeacher(self.game)
 
     @property

@@ -116,7 +116,9 @@ def write_observations(states, observations):
     nogil=True,
 )
 def advance_episodes(states, actions, rewards, ended):
-    """Advance B episodes by 0.01 s; positions use the old velocities (explicit Euler).
+    """Advance B episodes in place by a step of 0.01 s.
+
+    The positions change by the velocities before the step (explicit Euler).
 
     Args:
         states: The states (6, B), which are changed in place.
@@ -144,7 +146,7 @@ def advance_episodes(states, actions, rewards, ended):
 
 
 def draw_start_state_of_seed(seed: int) -> np.ndarray:
-    """Return the state (6,) in which an environment is after `reset` with this seed."""
+    """Return the state (6,) in which an episode starts, drawn at random by this seed."""
     return _draw_random_start_state(seeding.np_random(seed)[0])
 
 

@@ -114,7 +114,7 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return self._stack.frames
 
     def teacher(self) -> PongTeacher:
-        """Return a teacher that reads the memory of this environment's game console."""
+        """Return a player from which policies can learn; it reads this console's memory."""
         from an_control_sim.envs.teachers.pong import PongTeacher
 
         return PongTeacher(self)

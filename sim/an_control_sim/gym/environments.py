@@ -167,7 +167,10 @@ class HasTeacher(Protocol):
 
 @runtime_checkable
 class HasFrames(Protocol):
-    """An environment whose observations are camera pictures, cut into patches (N, f, p, p)."""
+    """An environment whose observations are camera pictures, cut into patches (N, f, p, p).
+
+    These are N patches of p x p pixels from the newest f pictures.
+    """
 
     @property
     def frames(self) -> np.ndarray:
@@ -225,11 +228,11 @@ class HasPhysics(Protocol):
 
 @runtime_checkable
 class HasStarts(Protocol):
-    """An environment that offers other starts of an episode, by `reset(options={"start": NAME})`.
+    """An environment that can start in unusual states, by `reset(options={"start": NAME})`.
 
     Attributes:
         starts: The accepted values of NAME: "rest" (the robot has been without torque for 2 s),
-            "posture" (joints anywhere within their limits, by the seed), or both.
+            "posture" (the joints are anywhere within their limits), or both.
     """
 
     starts: Sequence[str]
@@ -261,10 +264,10 @@ def find_environment_id(task: str) -> str:
 def open_environment(
     environment: str, *, limit_steps: bool = False, **arguments: Any
 ) -> gymnasium.Env[Any, Any]:
-    """Make a gymnasium environment, and do not convert its observations and actions.
+    """Make a gymnasium environment whose observations and actions are not converted.
 
-    Its robot can be changed by `vary_robot`. See `make_environment` for an environment whose
-    observations and actions are arrays of numbers.
+    `vary_robot` can change its robot, for example the mass. `make_environment` instead makes an
+    environment whose observations and actions are arrays of numbers.
 
     Args:
         environment: A gymnasium id, or ``module:id``; importing the module, which may be in the
@@ -359,11 +362,11 @@ def import_module(name: str) -> ModuleType:
 def make_environment(
     environment: str, units: Units = UNSCALED, **arguments: Any
 ) -> gymnasium.Env[Any, Any]:
-    """Make an environment whose observations and actions are arrays of numbers, as for policies.
+    """Make an environment for a policy: its observations and actions are arrays of numbers.
 
-    An observation is a new array of readings (N,) float32 in the given units, NaN where the
-    environment gave no finite number. Image patches (N, f, p, p) uint8 are not converted. An action
-    is an array of numbers (A,) in [-1, 1].
+    An observation is an array of readings (N,) float32, NaN where a number is not finite, or image
+    patches (N, f, p, p) uint8: p x p pixels of the newest f frames. An action is an array (A,) of
+    numbers in [-1, 1].
 
     Args:
         environment: A gymnasium id, or ``module:id``; see `open_environment`.
@@ -513,7 +516,7 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._reopen_and_raise(f"step {self._steps}", error)
 
     def close(self) -> None:
-        """Close the environment; its errors are only written to the output of environments."""
+        """Close the environment; an error while it closes is logged but not raised."""
         try:
             with OUTPUT:
                 self.env.close()
@@ -551,16 +554,22 @@ class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def has_patch_observations(env: gymnasium.Env[Any, Any]) -> bool:
-    """Return whether the environment's observations are image patches (N, f, p, p) uint8."""
+    """Return whether observations are image patches (N, f, p, p) uint8, not arrays of readings.
+
+    These are N patches of p x p pixels from the newest f frames.
+
+    Args:
+        env: The environment.
+    """
     space = env.observation_space
     return isinstance(space, spaces.Box) and len(space.shape) == 4 and space.dtype == np.uint8
 
 
 def count_action_numbers_by_choice(env: gymnasium.Env[Any, Any]) -> tuple[int, ...]:
-    """Return for each choice of an environment's action how many of the action's numbers it has.
+    """Return how many numbers of an action stand for each choice that the action consists of.
 
-    A choice among k options has k numbers, of which the largest wins; a bit has one number. The
-    result is () if any part of the action is neither a choice nor a bit, such as a Box.
+    A choice among k options has k numbers, of which the largest wins; a bit has one number. For
+    example, Discrete(3) gives (3,). The result is () if any part of the action is a Box.
 
     Args:
         env: An environment that `make_environment` made.
@@ -591,7 +600,9 @@ def _find_adapter_or_none(env: gymnasium.Env[Any, Any]) -> AdaptedEnvironment | 
 
 
 def describe_task(env: gymnasium.Env[Any, Any], name: str, environment: str) -> Task:
-    """Return a description of an environment, which a model file holds as its `task`.
+    """Return a description of an environment: its channels, actuators, step length and so on.
+
+    A model file stores it as `task`, to show which environment the model is for.
 
     Args:
         env: An environment that `make_environment` made.

@@ -60,9 +60,9 @@ def _is_outside_package_and_gymnasium(filename: str) -> bool:
 
 
 class FailureCounter:
-    """A counter of failed episodes, whose number is reported with the metrics of training.
+    """A counter of training episodes that failed because the environment raised an error.
 
-    It also ends the run, by raising the error, if too many episodes fail one after the other.
+    It ends the training, by raising the error, if too many episodes fail one after the other.
 
     Attributes:
         count: The number of failed episodes since the previous call of `pop_failure_metrics`.
@@ -90,7 +90,7 @@ class FailureCounter:
             raise BrokenEnvironmentError(f"{failure}; {self._in_a_row} episodes in a row failed")
 
     def reset_consecutive_failures(self) -> None:
-        """Set the number of consecutive failures to 0, because an episode did not fail."""
+        """Set the number of consecutive failures to 0; call this after each good episode."""
         self._in_a_row = 0
 
     def pop_failure_metrics(self) -> dict[str, Any]:

@@ -36,7 +36,7 @@ Scaling alone makes one or two rounding errors."""
 
 @dataclass(frozen=True)
 class ReadingConversion:
-    """The conversion of an observation to N numbers.
+    """A conversion of an environment's observations to N numbers.
 
     Attributes:
         ids: A distinct id for each number (N,).
@@ -54,13 +54,13 @@ class ReadingConversion:
 
 @dataclass(frozen=True)
 class ActionConversion:
-    """The conversion of A numbers in [-1, 1] to an action of the environment.
+    """A conversion of A numbers in [-1, 1], such as a policy's output, to an environment's action.
 
     Attributes:
         names: A distinct name for each number (A,).
         choices: For each choice of the action, how many of the A numbers it has. A choice among k
             options has k numbers, of which the largest wins; a bit has one number. The tuple is
-            empty if any part of the action is neither a choice nor a bit, such as a Box.
+            empty if any part of the action is a Box.
         to_action: Converts numbers (A,) in [-1, 1] to a new action of the space.
         to_numbers: Converts an action of the space back to numbers (A,), the inverse of
             `to_action`.
@@ -75,7 +75,7 @@ class ActionConversion:
 
 
 def make_reading_conversion(space: Space) -> ReadingConversion:
-    """Return the conversion of an environment's observations to arrays of numbers.
+    """Make the conversion from an environment's observations to arrays of numbers.
 
     Args:
         space: The observation space.
@@ -97,7 +97,7 @@ def make_reading_conversion(space: Space) -> ReadingConversion:
 
 
 def make_action_conversion(space: Space) -> ActionConversion:
-    """Return the conversion of arrays of numbers in [-1, 1] to an environment's actions.
+    """Make the conversion from arrays of numbers in [-1, 1] to an environment's actions.
 
     Args:
         space: The action space.
@@ -285,7 +285,7 @@ def _encode_chosen_options_one_hot(
 
 
 def encode_choices_as_numbers(option_counts: Sequence[int], action: Any) -> np.ndarray:
-    """Encode choices and bits as numbers (A,), the inverse of `decode_choices`.
+    """Encode an action of choices and bits as numbers (A,), the inverse of `decode_choices`.
 
     A choice gets a number for each of its options: 1 for the chosen one, 0 for all others. A bit
     gets one number, 1 or -1.
@@ -305,9 +305,10 @@ def encode_choices_as_numbers(option_counts: Sequence[int], action: Any) -> np.n
 
 
 def decode_choices(option_counts: Sequence[int], numbers: np.ndarray) -> list[int]:
-    """Return for each choice the index of the option whose number is largest.
+    """Decode numbers (A,) to an action: for each choice, the index of the option that wins.
 
-    For a bit, which has one number, return 1 if the number is positive, else 0.
+    The option with the largest number wins. A bit, which has one number, gives 1 if that is
+    positive, else 0.
 
     Args:
         option_counts: The number of options of each choice; 1 for a bit.
@@ -523,11 +524,11 @@ def _are_all_bounds_minus_one_and_one(space: spaces.Box) -> bool:
 
 
 def compute_finite_bounds(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
-    """Return finite bounds for the A numbers of an action: the values to which -1 and 1 are scaled.
+    """Return the values of a continuous action to which the policy's numbers -1 and 1 are scaled.
 
-    They are the bounds of the space. A number without bounds gets -1 and 1. A number with only one
-    bound gets two bounds that are 2 apart: -1 and 1, both shifted by so much that they respect the
-    bound that exists.
+    These are the bounds of the space. If a number has no bounds, they are -1 and 1. If it has one
+    bound, they are 2 apart and as near to -1 and 1 as that bound allows: 5 and 7 for a minimum of
+    5.
 
     Returns:
         The lower bounds (A,) and the upper bounds (A,), float64.

@@ -42,13 +42,13 @@ class Units:
 
     @classmethod
     def from_task(cls, task: Task) -> Units:
-        """Return the scales and offsets that the task in a model file has for its readings."""
+        """Return the units stored in a model file's task: the scale and offset of each reading."""
         pairs = task.units
         return cls(tuple(float(one) for one, _ in pairs), tuple(float(one) for _, one in pairs))
 
     @property
     def scale_offset_pairs(self) -> tuple[tuple[float, float], ...]:
-        """The pair (scale, offset) of each reading, as the task in a model file holds them."""
+        """The pair (scale, offset) of each reading, as a model file stores them."""
         return tuple(zip(self.scale, self.offset, strict=True))
 
     def __bool__(self) -> bool:

@@ -49,7 +49,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._was_reset = False
 
     def check_settings(self, settings: DisturbanceSettings) -> None:
-        """Check that the environment supports the settings of a disturbance that change the robot.
+        """Check that the environment supports a disturbance's settings of the robot, such as mass.
 
         Raises:
             ValueError: The environment does not support a setting; the message names it.
@@ -67,7 +67,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
                 raise ValueError(f"{one.name}: {value} ({name} {reason})")
 
     def vary_robot(self, settings: DisturbanceSettings) -> None:
-        """Change the robot from the next reset on, as the settings of a disturbance say.
+        """Change the robot's motors, mass, friction and start from the next reset on.
 
         Args:
             settings: A disturbance, of which only the settings of the robot are used.
@@ -85,7 +85,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode; `vary_robot` has set how: "usual", "rest" or "posture"."""
+        """Start an episode in the state that `vary_robot` has set: "usual", "rest" or "posture"."""
         self._effect = None
         if self._settings.start != NOMINAL.start:
             options = {**(options or {}), "start": self._settings.start}
@@ -97,7 +97,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
             return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Make a step with the action that the motors carry out, after their gain and lag."""
+        """Make a step with the action that results from the motors' gain and lag, if set."""
         if self._has_motor_effects:
             action = self._compute_motor_output(np.asarray(action))
         return self.env.step(action)
@@ -140,7 +140,7 @@ def _compute_middle_of_bounds(space: spaces.Space[Any]) -> np.ndarray:
 
 
 def vary_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings = NOMINAL) -> None:
-    """Change the robot of an environment from the next reset on.
+    """Change the robot of an environment (motors, mass, friction, start) from the next reset on.
 
     Args:
         env: An environment that `open_environment` made; other wrappers may have been added to it.
@@ -148,7 +148,8 @@ def vary_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings = NOM
             restore the nominal robot.
 
     Raises:
-        ValueError: The environment does not support a setting, or a setting is a range.
+        ValueError: The environment does not support a setting, or a setting is a range such as
+            0.6..1 instead of a number.
     """
     robot = _find_varied_robot(env)
     if robot is not None:
@@ -158,7 +159,7 @@ def vary_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings = NOM
 
 
 def check_robot_settings(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings) -> None:
-    """Check that an environment supports those settings of a disturbance that change the robot.
+    """Check that an environment supports a disturbance's settings of the robot, such as mass.
 
     Raises:
         ValueError: The environment does not support a setting; the message names it.

@@ -70,7 +70,7 @@ class ScrambledReadings:
     def check_settings(
         self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()
     ) -> None:
-        """Check that a disturbance can be applied to channels that are numbers.
+        """Check that a disturbance can be applied to channels that are numbers, not image patches.
 
         Args:
             settings: The disturbance: what is done on purpose to readings and robot.
@@ -85,7 +85,7 @@ class ScrambledReadings:
                 stage.check_swap_count(self._count)
 
     def start_episode(self) -> None:
-        """Do nothing: these messages do not depend on earlier readings."""
+        """Do nothing; only `ScrambledImage` has something to forget at this point."""
 
     def fill_message(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
         """Disturb the readings of a tick and write them into the message.
@@ -185,9 +185,9 @@ ScrambledMessage = ScrambledReadings | ScrambledImage
 
 
 def make_scrambled_message(wiring: Wiring) -> ScrambledMessage:
-    """Create the empty message in which the scrambler sends a wiring's readings.
+    """Create the message object that the scrambler fills with disturbed readings and publishes.
 
-    It holds a list of numbers, or an image if the wiring has a camera.
+    It is an image if the wiring has a camera, else a JointState.
 
     Raises:
         WiringError: The wiring has several cameras.

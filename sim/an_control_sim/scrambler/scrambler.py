@@ -72,16 +72,16 @@ def declare_order_parameter(
     check_order: Callable[[Mapping[str, str]], object],
     change_order: Callable[[Mapping[str, str]], object],
 ) -> None:
-    """Declare the parameter `order`, which sets the signals that channels carry.
+    """Declare the parameter `order`, by which a client chooses the sensor signal of each channel.
 
-    Its value is a list of entries CHANNEL=SIGNAL. Whenever a client sets it, the entries are
-    converted to an order, which is a mapping from channel ids to signals.
+    Its value is a list of entries CHANNEL=SIGNAL, such as "a=b": channel a now carries the signal
+    of channel b. The functions below get them as a mapping from channel ids to signals.
 
     Args:
         node: The node.
         list_channels: Returns the channel ids that an entry may name.
-        check_order: Called with the order before it is accepted; raises ValueError to refuse it.
-        change_order: Called with the order after it was accepted, to apply it.
+        check_order: Called with the mapping before it is accepted; raises ValueError to refuse it.
+        change_order: Called with the mapping after it was accepted, to apply it.
     """
     node.declare_parameter(
         PARAMETER,
@@ -117,11 +117,10 @@ def declare_order_parameter(
 def parse_signals_by_channel(entries: Sequence[str], channels: Sequence[str]) -> dict[str, str]:
     """Parse entries CHANNEL=SIGNAL to a mapping from channel ids to signals.
 
-    Ids may themselves contain "=". Therefore the channel of an entry is the longest known id that
-    is followed by "=" there.
-
     >>> parse_signals_by_channel(["a=b", "b="], ["a", "b"])
     {'a': 'b', 'b': ''}
+
+    Ids may contain "=". An entry is split after the longest known id that it starts with.
 
     Args:
         entries: The entries.
@@ -166,13 +165,12 @@ sources. It is half of the default wait of the policy node, which reads the resu
 
 
 class Scrambler:
-    """A disturber of a robot's messages, which publishes the result on the topic `scrambled`.
+    """A disturber of a robot's readings, which publishes the result on the topic `scrambled`.
 
-    The channels are those that exist in the first tick (control step). A channel that appears later
-    restarts the permutations of the episode. Clients can change the settings by the node's
-    parameters at run time, and permute the signals by its service `~/shuffle`. Its parameter
-    `order` moves single signals to other channels, where they stay until they are moved again, also
-    in later episodes.
+    Clients can change the settings by the node's parameters at run time, and permute the signals by
+    its service `~/shuffle`. Its parameter `order` moves single signals to other channels, where
+    they stay, also in later episodes. A channel that appears only after the first step is included
+    from then on, and the random permutations of the episode are drawn again.
 
     Args:
         node: The node on which topics, parameters and services are created.
@@ -235,7 +233,7 @@ class Scrambler:
 
     @property
     def is_message_dropped(self) -> bool:
-        """Whether the disturbance drops the message of this tick, so that it is not published."""
+        """Whether the disturbance drops this step's message, so that it is not published."""
         return not self._disturber.has_message_arrived
 
     @property
@@ -250,9 +248,9 @@ class Scrambler:
 
     @property
     def signal_by_channel(self) -> dict[str, str]:
-        """A mapping from channel ids to the signal that each channel carries now.
+        """The signal that each channel carries now, by channel id.
 
-        A signal is the id of a channel, `noise`, or "" for none.
+        A signal is the id of the channel whose sensor it comes from, `noise`, or "" for none.
         """
         carried, disturber = self._routing.signal_by_channel, self._disturber
         return {
@@ -335,15 +333,15 @@ class Scrambler:
             self.table.store_message(source, message, stamp_ns, stamp_ns or 0)
 
     def disturb_messages_of_step(self, stamp_ns: int, now_ns: int | None = None) -> None:
-        """Disturb the readings of one tick (control step).
+        """Disturb the readings of one tick (control step), taken from the stored messages.
 
         Call `publish_disturbed_messages` to publish the result.
 
         Args:
             stamp_ns: The stamp of the tick.
-            now_ns: None to use the messages with this stamp, as in lockstep. A time in nanoseconds
-                to use the newest messages that are not too old at that time, as on a real robot. In
-                that case nothing is published if no message has arrived since the previous tick.
+            now_ns: In lockstep None, to use the messages with exactly this stamp. On a real robot
+                the time in nanoseconds, to use the newest messages that are not too old. Then
+                nothing is published if no message has arrived since the previous tick.
         """
         if now_ns is None:
             readings = self.table.read(stamp_ns, stamp_ns)

@@ -34,23 +34,21 @@ or make the path invalid."""
 def derive_scrambled_wiring(
     wiring: Wiring, wildcard_matches: Mapping[str, Sequence[str]] | None = None
 ) -> Wiring:
-    """Return the wiring of a policy that reads the robot's channels from the topic `scrambled`.
+    """Return the wiring for a policy that reads disturbed readings from the topic `scrambled`.
 
-    Each channel is read by its id, with the same maximum age and weight as on the robot, and the
-    command is the same. The scrambler has already converted the readings as the robot's wiring says
-    (scale, clip, crop and so on), so they are not converted again. Required sources, and those that
-    measure the actuators' positions, are still read from the robot itself.
+    A wiring says which topics feed which channels. In the result each channel reads its own id in
+    `scrambled`, with the same maximum age and weight as before, but without scale, clip or crop:
+    the scrambler has applied them. The command is the same. Sources that are required, or measure
+    the actuators' positions, are still read from the robot.
 
-    Besides these channels the result has an entry `*` for all others in the message, such as
-    channels that a disturbance adds. Its weight is 0 if every channel of the robot has an entry of
-    its own. Some have none: channels of a `*` entry that is not in `wildcard_matches`, and those
-    whose ids cannot be written in a field path. In that case the entry `*` has no weight of its
-    own.
+    A last entry `*` reads all other channels in the message. Its weight is 0 if each channel of the
+    robot has an entry of its own. Otherwise it has no weight of its own: then it also reads the
+    channels of unknown wildcards, and those whose ids cannot be written in a field path.
 
     Args:
-        wiring: The robot's wiring: which topics feed which channels of the policy.
-        wildcard_matches: For the id of each entry with a `*`, the ids of the channels that it
-            matches; None if they are not known.
+        wiring: The robot's wiring.
+        wildcard_matches: For each wildcard id (with a `*`) of the wiring, the ids of the channels
+            that it matches; None if they are not known.
     """
     sources = {one.name: one for one in wiring.sources}
     ages = {
@@ -117,7 +115,7 @@ def _derive_image_channel(channel: ChannelConfig, max_age_s: float) -> ChannelCo
 
 
 def write_wiring(wiring: Wiring, path: str | Path) -> None:
-    """Write a wiring to a YAML file; `load_wiring` reads an equal wiring from that file.
+    """Write a wiring to a YAML file, from which `load_wiring` reads it again.
 
     Args:
         wiring: The wiring.

@@ -77,7 +77,7 @@ class PaddleAim(NamedTuple):
 
     Attributes:
         target: The row to which the paddle is moved.
-        begin: The column of the ball at which the paddle begins to move there; 0 for at once.
+        begin: The move begins when the ball has reached this column; 0: at once.
     """
 
     target: float
