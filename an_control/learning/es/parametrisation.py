@@ -21,11 +21,11 @@ LARGEST = 1e5
 
 
 class PolicyForm(ABC):
-    """Interface of a parametrisation, which describes a policy by the vector that a search changes.
+    """Interface of a parametrisation: it computes a policy from the vector that a search changes.
 
-    All policies of one parametrisation have the same layer sizes. Their weights, the named arrays
-    of a model file, are computed from the free parameters: named arrays, which may hold fewer
-    numbers. The vector holds the numbers of all free parameters one after another.
+    The vector holds the numbers of some arrays, the free parameters, one after another. From these
+    the weights of the policy are computed, which may be more numbers. All policies of one
+    parametrisation have the same layer sizes.
     """
 
     @property
@@ -174,9 +174,9 @@ class PaperForm(PolicyForm):
     def free_parameter_shapes(self) -> Shapes:
         """Return name and shape of each array whose numbers make up a vector, in their order.
 
-        They are the arrays of the model file, but one array `scores` (rank, d) replaces those of
-        the attention. There d is the number of a sensory neuron's outputs, and rank that of the
-        fixed table of queries.
+        They are the arrays of the model file, except that one array `scores` (rank, d) replaces
+        those of the attention. Here rank is the matrix rank of the fixed table of queries, and d is
+        the number of outputs of a sensory neuron.
         """
         shapes = {
             name: shape
@@ -247,9 +247,9 @@ class PaperForm(PolicyForm):
     def has_paper_attention(self, model: Model) -> bool:
         """Return whether this parametrisation can describe the attention of a model.
 
-        It can if the queries come from the paper's fixed table and the keys have no bias. The
-        queries are tested by the attention scores. Up to float32 rounding, these must be
-        combinations of the columns of `scores_basis`.
+        It can if the keys have no bias and the queries come from the paper's fixed table. The
+        attention scores are then, up to float32 rounding, linear combinations of the columns of
+        `scores_basis`, which is what this method tests.
 
         Args:
             model: A model with the layer sizes of this parametrisation.

@@ -58,9 +58,9 @@ class ForwardModelLearner:
         model: The policy.
         settings: The networks' sizes, and numbers of updates.
         seed: Seed of all random numbers of the run.
-        recorded: Episodes to learn from; if it is empty, the policy plays episodes in `env`. Only
-            then is the imputation network trained a second time, with new episodes in which it is
-            already used.
+        recorded: Episodes to learn from. If there are none, the policy plays episodes in `env`, and
+            the network that estimates missing readings is trained twice; the second time, the
+            policy uses its estimates.
     """
 
     unit = "step"

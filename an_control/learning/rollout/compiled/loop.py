@@ -124,9 +124,10 @@ def run_rollouts(
         candidates: `PackedWeights` of the P candidates.
         hints: Vectors (P, N, 4d) that tell each channel's neuron which channel it reads, the field
             `codes` of `IdentityHints`; an empty array for none.
-        observe: Compiled function (state (S, B), readings (N, B)) that writes the readings.
-        advance: Compiled function (state, action, reward, ended) that advances the physics by a
-            step.
+        observe: Compiled function that writes the readings (N, B) that belong to a state (S, B);
+            its arguments are (state, readings).
+        advance: Compiled function that advances the state (S, B) by a step with the action (A, B),
+            and writes reward (B,) and end (B,); its arguments are (state, action, reward, ended).
         starts: Initial states (E, S) of the episodes.
         channels: Number N of channels.
         actions: Number A of actions.

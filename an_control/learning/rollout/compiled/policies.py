@@ -64,10 +64,10 @@ def copy_candidate_weights(
 def compute_common_gates_and_input_weights(
     options, gate_weights, previous_action, common_gates, input_weights
 ):
-    """Compute from the previous action what is the same in the gates of all channels' LSTMs.
+    """Compute the part of the LSTM gates that all channels share, and the weights of the inputs.
 
     Every channel has an LSTM of d units with the same weights. Its F inputs are computed from the
-    channel's readings. There are A actions and B episodes (columns).
+    channel's readings. There are A actions and B episodes.
 
     Args:
         options: Options of the policy, a `KernelOptions`.
@@ -162,7 +162,7 @@ def compute_gates_without_recurrence(
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def add_identity_hints(gates, hints):
-    """Add to the gates of each sensory neuron a hint which channel the neuron reads, in place.
+    """Add the hints, which tell each sensory neuron which channel it reads, to its gates, in place.
 
     There are N input slots, each with a neuron of d LSTM units, and B episodes (columns).
 
