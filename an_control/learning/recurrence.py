@@ -319,8 +319,8 @@ class RecurrenceGate(nn.Module):
         """Return a value (..., U) between x and a new value that is computed from x and y.
 
         Args:
-            x: Input (..., U) of the submodule.
-            y: Output (..., U) of the submodule.
+            x: Input (..., U) of the sublayer whose residual sum x + y the gate replaces.
+            y: Output (..., U) of this sublayer.
         """
         units = len(self.bias)
         y_reset, y_update, y_new = linear(y, self.input).chunk(3, -1)

@@ -364,7 +364,7 @@ def save_figures(figures: Mapping[str, Figure | None], folder: Path) -> list[Pat
 
 
 def make_protocol_file_name(protocol: str) -> str:
-    """Return the text of a protocol as a file name, in which "_" replaces unusual characters."""
+    """Return a protocol's text as a file name; "_" replaces all but letters, digits, "-", "."."""
     return "".join(one if one.isalnum() or one in "-." else "_" for one in protocol)
 
 

@@ -205,9 +205,8 @@ def measure_share_of_identified_signals(
 ) -> float:
     """Permute signals of recorded episodes; return the share (0..1) that the monitor identifies.
 
-    All signals are permuted every `MOVE_EVERY` ticks, or more often if all episodes are short. A
-    signal counts as identified if the monitor assigns it to the right channel halfway to the next
-    permutation.
+    All signals are permuted every 50 ticks, or more often if all episodes are short. A signal is
+    identified if the monitor assigns it to the right channel halfway to the next permutation.
 
     Args:
         monitor: The monitor to try.

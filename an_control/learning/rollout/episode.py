@@ -112,7 +112,7 @@ class Tick(NamedTuple):
         values: The disturbed readings (n, ...), NaN where missing.
         ids: Ids of the n input slots at which the disturbed readings arrive; () without a
             disturbance.
-        moved: Whether signals were permuted among the input slots since the last tick.
+        moved: Whether signals have changed their input slots since the last tick.
         arrived: Whether `values` come from a new message; False if this tick's message was lost or
             has no reading. If it is False, the last action is sent again, and the policy does not
             step unless it was trained to step on old readings.

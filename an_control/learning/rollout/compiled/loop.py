@@ -46,11 +46,11 @@ class RolloutConditions(NamedTuple):
         order: Index of the signal that arrives in each input slot (E, K, N) int64, for K blocks of
             steps. Within a block it does not change.
         every: Number of steps in a block; 0 if an episode is one block.
-        noise: Readings of extra channels that carry only noise (E, steps, channels) float32.
+        noise: Readings (E, T, X) float32 of X extra channels that carry only noise, for T steps.
         present: 0 for a missing signal, else 1 (E, N) float64.
         copied: Index of the signal that each of C extra channels repeats (E, C) int64.
-        hinted: 1 if a channel's neuron is told by `IdentityHints` which channel it reads, else 0
-            (E, N) float32.
+        hinted: 1 if the neuron of a channel gets its hint (`IdentityHints`), which tells it which
+            channel it reads; else 0 (E, N) float32.
     """
 
     order: np.ndarray
