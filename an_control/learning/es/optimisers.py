@@ -232,7 +232,7 @@ class Cma:
 
         Args:
             fitness: Fitness (P,) of each candidate, NaN where one failed.
-            progress: Not used; the optimiser `Pgpe` takes it too.
+            progress: Not used; it is here because `Pgpe.tell` takes this argument.
         """
         self._strategy.tell(self._asked, list(-replace_nan_with_worst(fitness)))
 

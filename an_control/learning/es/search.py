@@ -98,7 +98,7 @@ class HintedForm(PolicyForm):
 
     @property
     def free_parameter_shapes(self) -> Shapes:
-        """Return name and shape of each array whose numbers make up a vector, in their order.
+        """Return the shapes by name of the arrays that a vector joins, in their order in the vector.
 
         They are the arrays of the policy's own parametrisation, then the array of the channels'
         hints.

@@ -48,11 +48,11 @@ class AttentionTrace:
         """Append the policy's attention and keys to the lists `attention` and `keys`.
 
         Pass this method as the argument `watch` of `play_episodes`, which calls it at each step.
-        For M queries and N signals, the attention is an array (M, N), and the keys are an array
-        (N, k) with k numbers for each signal. Signals are in the environment's order; those of
-        missing signals are NaN. A policy for image patches has no keys: only the m numbers that
-        each patch adds to the attention message are appended to `keys`, as an array (N, m). For a
-        policy without attention nothing is appended.
+        For M queries, N signals and keys of k numbers, the attention is an array (M, N) and the
+        keys are an array (N, k). The signals are in the environment's order, with NaN for missing
+        ones. A policy for image patches has no keys; instead, the m numbers that each patch adds to
+        the attention message are appended to `keys`, as an array (N, m), and nothing is appended to
+        `attention`. For a policy without attention nothing is appended at all.
 
         Args:
             policy: The policy, after its action of this step.

@@ -105,7 +105,7 @@ class ForwardModelLearner:
     def config(self) -> dict[str, Any]:
         """Return the settings that identify the run, for its `config.json`.
 
-        If the model already has a monitor, that monitor's networks are not among them.
+        They do not depend on the networks of a monitor that the model already has.
         """
         model = self._known
         return {

@@ -72,8 +72,8 @@ def validate_monitor(
         model: A policy with a forward model.
         faults: The disturbances with which the forward model was trained.
         seed: Seed of the episodes and the permutations.
-        ticks: Number of ticks to play with each disturbance; some disturbances change the robot,
-            such as its mass.
+        ticks: Number of ticks to play with each disturbance, for example with another mass of the
+            robot.
 
     Raises:
         ValueError: The model has no forward model to validate.
