@@ -30,13 +30,14 @@ def name_setting(
     Args:
         key: The setting's keys in the nested dicts of `config.json`, as "settings.population".
         options: The options dataclass of the command.
-        other_names: Flags of the settings whose names differ from their flags, such as
-            {"population": "--popsize"}.
+        other_names: A mapping from setting to flag, for settings that are not named like their
+            flag, such as {"population": "--popsize"}.
         has_recipe: Whether the user can also change the setting in a recipe, a file of settings.
 
     Returns:
-        The flag, such as "--popsize"; with a recipe the key in it and the flag, such as
-        "student.neuron (--neuron)". A setting without a flag keeps its key as name.
+        The flag, such as "--popsize". With `has_recipe`, a setting of the recipe is named by its
+        key and the flag, such as "student.neuron (--neuron)". A setting without a flag is named by
+        its key.
     """
     name = key.removeprefix("settings.")
     if name == key and "." in key:  # of the task, or of a model

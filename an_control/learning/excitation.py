@@ -82,9 +82,9 @@ def record_excitation(
 ) -> Excitation:
     """Play small motions of a simulated robot several times; return the actions and readings.
 
-    From the result, a policy that needs its channels in order later finds this order on the robot:
-    it plays the same motions and compares the readings. With the option `bag`, nothing is played.
-    The beginnings of recorded episodes then give the readings, and the mean of their actions.
+    A policy that needs its channels in order later plays the same motions on the real robot, and
+    finds the order by comparing the readings. With the option `bag`, nothing is played. Readings
+    and mean actions are then taken from the beginnings of recorded episodes.
 
     Args:
         options: The task and the settings of the motions, or the recordings.

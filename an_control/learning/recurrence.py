@@ -152,8 +152,8 @@ class RecurrenceModule(nn.Module):
 class RecurrentTransformer(nn.Module):
     """Transformer in which each tick attends to itself and the W - 1 ticks before it.
 
-    W is `sizes.window`. The ticks before a sequence are passed to the next call as its state. The
-    methods get tensors (ticks, episodes, ...), the layers inside tensors (episodes, ticks, ...).
+    W is `sizes.window`. A call passes its last W - 1 ticks to the next call as a state. The methods
+    take tensors (ticks, episodes, ...), but the layers inside take (episodes, ticks, ...).
 
     Args:
         inputs: Number of inputs at each step.
@@ -319,8 +319,8 @@ class RecurrenceGate(nn.Module):
         """Return a value (..., U) between x and a new value that is computed from x and y.
 
         Args:
-            x: Input (..., U) of the submodule.
-            y: Output (..., U) of the submodule.
+            x: Input (..., U) of the sublayer whose residual sum x + y the gate replaces.
+            y: Output (..., U) of this sublayer.
         """
         units = len(self.bias)
         y_reset, y_update, y_new = linear(y, self.input).chunk(3, -1)

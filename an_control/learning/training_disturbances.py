@@ -82,9 +82,9 @@ class TrainingDisturbance(str):
 
 
 class Fault(TrainingDisturbance):
-    """Text that describes a disturbance of readings, commands or robot.
+    """Text that describes a fault: a disturbance of the readings, the commands or the robot.
 
-    Such a disturbance neither permutes nor adds channels. Examples are `delay=0..2` and
+    A fault neither permutes nor adds channels. Examples are `delay=0..2` and
     `gain=0.6..1,lag=0..0.5`.
     """
 

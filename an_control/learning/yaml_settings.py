@@ -41,9 +41,9 @@ class SettingLimits:
     """Bounds of a number in a settings file.
 
     Attributes:
-        low: The smallest allowed number; with `over` the number must be larger.
-        high: The largest allowed number.
-        over: Whether `low` itself is not allowed.
+        low: Lower bound.
+        high: Upper bound, which is itself allowed.
+        over: Whether only numbers above `low` are allowed; if False, `low` itself is allowed too.
     """
 
     low: float = 0.0

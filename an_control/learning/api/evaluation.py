@@ -42,8 +42,8 @@ class EvaluateOptions:
 
     Attributes:
         model: The model file to evaluate.
-        protocols: The protocols. Each becomes a row of the table of results, which is compared with
-            the first row. The episodes of all rows have the same start states.
+        protocols: The protocols. Each becomes a row of the table of results. All rows are compared
+            with the first row; their episodes have the same start states.
         task: A task known by name, or a gymnasium id; by default the model's own.
         episodes: Number of episodes in each row.
         seed: Seed of the start states and disturbances; training never uses these seeds.
@@ -59,7 +59,7 @@ class EvaluateOptions:
             interrupted, repeating it plays only the rows that are not in this file.
         markdown: A Markdown file into which the table is written, between the comments
             `<!-- table TITLE -->` and `<!-- end of table -->`.
-        title: The TITLE in the first of these comments.
+        title: The TITLE in the comment `<!-- table TITLE -->`.
         plots: A folder for pictures of recovery curves, attention maps and keys.
     """
 

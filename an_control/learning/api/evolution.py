@@ -337,7 +337,7 @@ def parse_disturbances(
         channels: Number of channels of the task; None if it is not known yet.
 
     Raises:
-        ValueError: A text is not valid, or moves more channels than the task has.
+        ValueError: A text is not valid, or swaps more channels than the task has.
     """
     found = []
     for text in texts:

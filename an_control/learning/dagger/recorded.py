@@ -47,8 +47,8 @@ class RecordedTeaching:
             make.
         seed: Seed of all random numbers of the run.
         device: Torch device on which the student learns.
-        cloning: Settings of a plain network. It learns the commands from channels in their order,
-            before the first round, and becomes the student's head.
+        cloning: Settings of a plain network, which learns the commands from ordered channels before
+            the first round. It then becomes the student's head, if it fits there.
     """
 
     unit = "round"

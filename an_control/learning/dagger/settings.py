@@ -37,8 +37,8 @@ class StudentSizes:
 
     The sensory neurons are small networks, one for each channel, with common weights. If the field
     `paper` is set, the student is built as in Tang & Ha 2021: fixed queries, tanh attention, and a
-    head of one linear layer. Of the other fields, it then ignores those that this policy lacks,
-    such as `memory` and `head`.
+    head of one linear layer. Fields for parts that such a student lacks, such as `memory` and
+    `head`, are then ignored.
     """
 
     neuron: Positive = 32

@@ -344,7 +344,7 @@ class StreamSettings:
 
 @dataclass(frozen=True)
 class StreamBatch:
-    """Training batch: K steps of B episodes with S input slots, N channels and A actions.
+    """Training batch of B rows, each with K steps of an episode (S slots, N channels, A actions).
 
     Attributes:
         values: Readings (K, B, S) of the input slots.
@@ -357,7 +357,7 @@ class StreamBatch:
         counts: 1 for steps of the episode, 0 for padding after its end (K, B).
         moved: 1 where the student must reset its sensory neurons before the step, because the
             signals of the episode were permuted; else 0 (K, B).
-        fresh: Whether each row starts a new episode in this batch (B,).
+        fresh: Whether a row starts a new episode in this batch, instead of continuing one (B,).
     """
 
     values: Tensor

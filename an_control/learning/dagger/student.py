@@ -322,8 +322,8 @@ class StudentState(NamedTuple):
         first: First state tensor (B, N, ...) of the sensory neurons, such as an LSTM's outputs.
         second: Second state tensor (B, N, ...) of the sensory neurons, such as an LSTM's cells.
         memory: GRU units (B, H) of the memory.
-        message: Input of the memory from the last step: a reading for each channel, then for each
-            channel the weight (0..1) of the measured reading in it (B, 2 n).
+        message: Input of the memory from the last step (B, 2 n): for each channel the average of
+            measured and predicted reading, then the weights (0..1) of the measured ones.
         evidence: How well each slot's readings have matched the predicted readings of each channel
             so far (B, N, n).
         recurrence: State tensors (B, ...) of the recurrent layer; () without one.
@@ -716,8 +716,8 @@ class Student(nn.Module):
             predicted_readings: Predicted readings (B, n).
 
         Returns:
-            The averaged reading of each channel, then the weight (0..1) that the reading from the
-            message has in it (B, 2 n).
+            The averaged reading of each channel, then for each channel the weight (0..1) of the
+            reading from `message` in this average (B, 2 n).
         """
         routed, mass = message.split(self.channels, -1)
         share = mass.clamp(max=1.0)
@@ -730,7 +730,7 @@ class Student(nn.Module):
     def run_memory_and_head(
         self, batch: StreamBatch, message: Tensor, state: StudentState
     ) -> tuple[Tensor, ...]:
-        """Run the head and its memory on given attention messages, in place of the student's own.
+        """Run the head and its memory on attention messages, which may come from any attention.
 
         The memory, a GRU, predicts the readings. The head acts on averages of these predictions and
         the readings in the messages.

@@ -212,7 +212,7 @@ class Cma:
 
     @property
     def sigma(self) -> float:
-        """Return the standard deviation of the search distribution, averaged over all elements."""
+        """Return the mean standard deviation of the search distribution's n vector elements."""
         return float(
             self._strategy.sigma
             * np.mean(self._strategy.sigma_vec.scaling * self._strategy.sm.variances**0.5)
@@ -232,7 +232,7 @@ class Cma:
 
         Args:
             fitness: Fitness (P,) of each candidate, NaN where one failed.
-            progress: Not used; the optimiser `Pgpe` takes it too.
+            progress: Not used; it is here because `Pgpe.tell` takes this argument.
         """
         self._strategy.tell(self._asked, list(-replace_nan_with_worst(fitness)))
 
@@ -279,7 +279,7 @@ class Adam:
         self._first, self._second, self._generation = np.zeros(size), np.zeros(size), 0
 
     def compute_step(self, gradient: np.ndarray) -> np.ndarray:
-        """Add a gradient to the rule's state; return the step (n,) of the mean for learning rate 1.
+        """Return the step (n,) by which to move the mean at learning rate 1; update the state.
 
         Args:
             gradient: Estimated gradient (n,) of the fitness at the mean.
@@ -314,7 +314,7 @@ class ClipUp:
         self._velocity = np.zeros(size)
 
     def compute_step(self, gradient: np.ndarray) -> np.ndarray:
-        """Add a gradient to the rule's state; return the step (n,) of the mean for learning rate 1.
+        """Return the step (n,) by which to move the mean at learning rate 1; update the state.
 
         Args:
             gradient: Estimated gradient (n,) of the fitness at the mean.
@@ -371,7 +371,7 @@ class Pgpe:
 
     @property
     def sigma(self) -> float:
-        """Return the standard deviation of the search distribution, averaged over all elements."""
+        """Return the mean standard deviation of the search distribution's n vector elements."""
         return float(self._sigmas.mean())
 
     def ask(self, rng: np.random.Generator) -> np.ndarray:

@@ -21,11 +21,11 @@ LARGEST = 1e5
 
 
 class PolicyForm(ABC):
-    """Interface of a parametrisation, which describes a policy by the vector that a search changes.
+    """Interface of a parametrisation: it computes a policy from the vector that a search changes.
 
-    All policies of one parametrisation have the same layer sizes. Their weights, the named arrays
-    of a model file, are computed from the free parameters: named arrays, which may hold fewer
-    numbers. The vector holds the numbers of all free parameters one after another.
+    The vector holds the numbers of some arrays, the free parameters, one after another. From these
+    the weights of the policy are computed, which may be more numbers. All policies of one
+    parametrisation have the same layer sizes.
     """
 
     @property
@@ -36,7 +36,7 @@ class PolicyForm(ABC):
     @property
     @abstractmethod
     def free_parameter_shapes(self) -> Shapes:
-        """Return name and shape of each array whose numbers make up a vector, in their order."""
+        """Return the shapes, by name, of the arrays that a vector joins, in the vector's order."""
 
     @abstractmethod
     def compute_model_arrays(self, free_parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -172,11 +172,11 @@ class PaperForm(PolicyForm):
 
     @cached_property
     def free_parameter_shapes(self) -> Shapes:
-        """Return name and shape of each array whose numbers make up a vector, in their order.
+        """Return the shapes, by name, of the arrays that a vector joins, in the vector's order.
 
-        They are the arrays of the model file, but one array `scores` (rank, d) replaces those of
-        the attention. There d is the number of a sensory neuron's outputs, and rank that of the
-        fixed table of queries.
+        They are the arrays of the model file, except that one array `scores` (rank, d) replaces
+        those of the attention. Here rank is the matrix rank of the fixed table of queries, and d is
+        the number of outputs of a sensory neuron.
         """
         shapes = {
             name: shape
@@ -247,9 +247,9 @@ class PaperForm(PolicyForm):
     def has_paper_attention(self, model: Model) -> bool:
         """Return whether this parametrisation can describe the attention of a model.
 
-        It can if the queries come from the paper's fixed table and the keys have no bias. The
-        queries are tested by the attention scores. Up to float32 rounding, these must be
-        combinations of the columns of `scores_basis`.
+        It can if the keys have no bias and the queries come from the paper's fixed table. The
+        attention scores are then, up to float32 rounding, linear combinations of the columns of
+        `scores_basis`, which is what this method tests.
 
         Args:
             model: A model with the layer sizes of this parametrisation.
@@ -271,7 +271,7 @@ class RedundantPaperForm(PaperForm):
 
     @cached_property
     def free_parameter_shapes(self) -> Shapes:
-        """Return name and shape of each array whose numbers make up a vector, in their order."""
+        """Return the shapes, by name, of the arrays that a vector joins, in the vector's order."""
         shapes = dict(super().free_parameter_shapes)
         d = shapes.pop("scores")[1]
         second = {} if self.stack else {"neuron.second_bias": shapes["neuron.bias"]}

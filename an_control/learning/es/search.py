@@ -98,7 +98,7 @@ class HintedForm(PolicyForm):
 
     @property
     def free_parameter_shapes(self) -> Shapes:
-        """Return name and shape of each array whose numbers make up a vector, in their order.
+        """Return the shapes, by name, of the arrays that a vector joins, in the vector's order.
 
         They are the arrays of the policy's own parametrisation, then the array of the channels'
         hints.
@@ -253,13 +253,12 @@ class Race:
 
 
 class EpisodeCount:
-    """Controller of the number of episodes that each candidate plays, the attribute `current`.
+    """Controller of `current`, the number of episodes that each candidate of a search plays.
 
-    The number is doubled if the ranks of the candidates depend mostly on noise, and halved if noise
-    hardly matters. The measure is the reliability of the ranks, the share (0..1) of the variance
-    between the candidates' mean returns that is not noise. All candidates play the same episodes.
-    Noise is therefore what remains of the returns after the means of candidates and episodes are
-    subtracted.
+    The number is doubled if the reliability of the candidates' ranks falls below 0.5, and halved
+    if it rises above 0.9. The reliability is the share (0..1) of the variance between the
+    candidates' mean returns that is not noise. All candidates play the same episodes. Noise is what
+    remains of the returns after the mean of each candidate and of each episode is subtracted.
 
     Args:
         min_count: Number of episodes at the start, and the minimum.
@@ -272,7 +271,7 @@ class EpisodeCount:
         self.reliable: float | None = None
 
     def adapt_to_noise(self, returns: np.ndarray) -> None:
-        """Double the number of episodes if the returns are too noisy, halve it if noise is low.
+        """Double `current` if noise decides most of the candidates' ranks, halve it if hardly any.
 
         Args:
             returns: Returns (P, R) of a generation of P candidates in R episodes. A candidate that
@@ -305,7 +304,7 @@ class EpisodeCount:
 
 
 class StallDetector:
-    """Detector of a stall, the state in which a search makes no more progress.
+    """Detector of a stall: no better validation for long, equal returns, or a tiny search sigma.
 
     Args:
         first_sigma: Initial standard deviation of the search distribution.
@@ -557,7 +556,8 @@ class Search:
     def distribution_mean(self) -> np.ndarray:
         """Return the mean (size,) of the distribution from which the search draws policies.
 
-        During a race it is that of the search that was best in the last validation.
+        During a race several searches compete. The mean is then that of the one that was best in
+        the last validation.
         """
         return self._scales * self._contenders[0].centre
 

@@ -55,10 +55,13 @@ def compare_protocols(
             again; None for tasks without such a distance.
 
     Returns:
-        A dict for each protocol. Besides statistics of its returns, "difference" holds the mean and
-        standard deviation of return minus first protocol's return, and the number of equal returns.
-        "back" is the share of the episodes whose rewards recovered after the last permutation.
-        "walked_m" holds the distances after a stop; "walk_again" is how many reach `min_walk_m`.
+        A dict for each protocol, with statistics of its returns and:
+
+        - "difference": mean and standard deviation of the difference to the first protocol's return
+          in the same episode, and the number of episodes with equal returns ("same"),
+        - "detected": how often the monitor detected a permutation,
+        - "back": share of the episodes whose rewards recovered after the last permutation,
+        - "walked_m": distances walked after a stop, and "walk_again": how many reach `min_walk_m`.
     """
     (first, *_) = runs.values()
     return [

@@ -45,7 +45,7 @@ class IdentifiedShares:
     Attributes:
         first: Shares (K, N) after a shuffle at the reset. Entry [k, n] is the share (0..1) of the
             episodes in which channel n was identified after k steps; NaN if none is so long.
-        later: The same shares (K, N) after the later shuffles.
+        later: Shares (K, N) like `first`, but after the shuffles during the episodes.
         confusion: Counts (N, N + 1); entry [n, m] is the number of steps at which the policy took
             channel n for channel m. The last column stands for "no channel".
     """

@@ -48,11 +48,11 @@ class AttentionTrace:
         """Append the policy's attention and keys to the lists `attention` and `keys`.
 
         Pass this method as the argument `watch` of `play_episodes`, which calls it at each step.
-        For M queries and N signals, the attention is an array (M, N), and the keys are an array
-        (N, k) with k numbers for each signal. Signals are in the environment's order; those of
-        missing signals are NaN. A policy for image patches has no keys: only the m numbers that
-        each patch adds to the attention message are appended to `keys`, as an array (N, m). For a
-        policy without attention nothing is appended.
+        For M queries, N signals and keys of k numbers, the attention is an array (M, N) and the
+        keys are an array (N, k). The signals are in the environment's order, with NaN for missing
+        ones. A policy for image patches has no keys; instead, the m numbers that each patch adds to
+        the attention message are appended to `keys`, as an array (N, m), and nothing is appended to
+        `attention`. For a policy without attention nothing is appended at all.
 
         Args:
             policy: The policy, after its action of this step.
@@ -290,8 +290,8 @@ def plot_returns_by_missing_share(
     """Plot returns against the share of missing channels, a curve for each kind of disturbance.
 
     Protocols that differ only in this share, such as "reset,missing=0.1" and "reset,missing=0.2",
-    make one curve. A curve without a point at share 0 starts at the first protocol of `runs`, if no
-    channels are missing there.
+    make one curve. If none of them has share 0, the first protocol of `runs` becomes the curve's
+    point at share 0, provided that its own share is 0.
 
     Args:
         runs: A mapping from each protocol, a text that says how the episodes were disturbed, to the
@@ -364,7 +364,7 @@ def save_figures(figures: Mapping[str, Figure | None], folder: Path) -> list[Pat
 
 
 def make_protocol_file_name(protocol: str) -> str:
-    """Return the text of a protocol as a file name, in which "_" replaces unusual characters."""
+    """Return a protocol's text as a file name; "_" replaces all but letters, digits, "-", "."."""
     return "".join(one if one.isalnum() or one in "-." else "_" for one in protocol)
 
 

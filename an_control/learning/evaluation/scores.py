@@ -47,12 +47,12 @@ mean length of the teacher's episodes is shorter, the table has no row for this 
 
 
 class ScoreCase(NamedTuple):
-    """Row of the table of scores before its episodes are played.
+    """One case to evaluate for a table of scores: a policy, and how its episodes are disturbed.
 
     Attributes:
-        name: Title of the row.
+        name: Title of the case, such as "student, delay=1".
         actor: Policy that acts: "random", "teacher" or "student".
-        protocol: Disturbances of the episodes, as text.
+        protocol: Disturbances of the episodes, as text, such as "none,delay=1".
     """
 
     name: str
@@ -80,10 +80,10 @@ CASES = (
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """Row of the table of scores after its episodes were played.
+    """Result of a case (`ScoreCase`), from which a row of the table of scores is made.
 
     Attributes:
-        name: Title of the row.
+        name: Title of the case.
         returns: Return of each episode, NaN for one that failed.
         steps: Mean length of the episodes in steps.
     """
@@ -94,17 +94,17 @@ class ScoreRow:
 
     @property
     def return_array(self) -> np.ndarray:
-        """Return the returns of the row's episodes as an array (E,)."""
+        """Return the returns of the E episodes as an array (E,)."""
         return np.array(self.returns)
 
     @property
     def mean_return(self) -> float:
-        """Return the mean of the row's returns, without failed episodes."""
+        """Return the mean of the returns, without failed episodes."""
         return compute_mean_return(self.return_array)
 
     @property
     def standard_error(self) -> float:
-        """Return the standard error of the mean of the row's returns."""
+        """Return the standard error of the mean return."""
         return compute_standard_error(self.return_array)
 
     def compute_score(self, random_row: ScoreRow, teacher_row: ScoreRow) -> float:
@@ -113,8 +113,8 @@ class ScoreRow:
         It is NaN if the teacher's mean return is not above that of the random policy.
 
         Args:
-            random_row: Row of the random policy.
-            teacher_row: Row of the teacher.
+            random_row: Result of the random policy.
+            teacher_row: Result of the teacher.
         """
         way = teacher_row.mean_return - random_row.mean_return
         return (self.mean_return - random_row.mean_return) / way if way > 0.0 else math.nan
@@ -122,13 +122,13 @@ class ScoreRow:
     def compute_score_error(self, random_row: ScoreRow, teacher_row: ScoreRow) -> float:
         """Return the standard error of the score that `compute_score` returns.
 
-        All rows play the same episodes, so that their errors partly cancel. The result is the
-        standard error of the mean of (x - r) - score * (t - r), divided by the mean of t - r. Here
-        x, r and t are the returns of an episode in this row, the random row and the teacher's row.
+        All policies play the same episodes, so that their errors partly cancel. Let x, r and t be
+        the returns of this result, the random policy and the teacher in one episode. The error is
+        the standard error of the mean of (x - r) - score * (t - r), divided by the mean of t - r.
 
         Args:
-            random_row: Row of the random policy.
-            teacher_row: Row of the teacher.
+            random_row: Result of the random policy.
+            teacher_row: Result of the teacher.
         """
         score = self.compute_score(random_row, teacher_row)
         rows = ((self, 1.0), (random_row, score - 1.0), (teacher_row, -score))
@@ -166,14 +166,14 @@ class ScorePlayer:
         """Counter of the episodes that failed, which are left out of the rows."""
 
     def select_meaningful_cases(self, reference_rows: Sequence[ScoreRow]) -> list[ScoreCase]:
-        """Choose the rows of the table of scores that are to be played after the first two.
+        """Choose the cases of `CASES` that make sense for the task and return them.
 
-        A row with missing channels makes sense only for a task with many channels. A row in which
-        signals are permuted again and again makes sense only if episodes are long.
+        The case with missing channels needs a task with at least `MIN_CHANNELS` channels. The cases
+        in which signals are permuted again and again need long episodes (`MIN_STEPS`).
 
         Args:
-            reference_rows: The played rows of the random policy and the teacher, the first two of
-                the table. The teacher's row says how long episodes are.
+            reference_rows: Result of the random policy, then of the teacher, whose episodes give
+                the mean length of an episode.
         """
         steps = reference_rows[1].steps
         few = len(self._channels) < MIN_CHANNELS
@@ -187,12 +187,12 @@ class ScorePlayer:
     def play_row(
         self, case: ScoreCase, time_limit_s: float, episode_bounds: tuple[int, int] = EPISODES
     ) -> ScoreRow:
-        """Play the episodes of one row of the table until a time limit, and return the results.
+        """Play the episodes of one case until a time limit, and return the result.
 
         Episodes that fail have the return NaN.
 
         Args:
-            case: The row.
+            case: The policy to play and the disturbances of its episodes.
             time_limit_s: Limit of processor time, in seconds.
             episode_bounds: Minimum and maximum number of episodes. The minimum is played even if
                 that exceeds the time limit.
@@ -260,8 +260,8 @@ def format_score_table(rows: Sequence[ScoreRow]) -> str:
     """Return the table of returns and scores in Markdown, with standard errors.
 
     Args:
-        rows: The played rows; the first is the row of the random policy, the second is the row of
-            the teacher.
+        rows: Results that become the rows of the table: first that of the random policy, then that
+            of the teacher, then all others.
     """
     lines = ["| | return | score | episodes |", "|---|---|---|---|"]
     random, teacher, *_ = rows

@@ -303,10 +303,9 @@ def record_episodes(
 ) -> list[EpisodeTrace]:
     """Play and record whole episodes, from which the networks of a monitor learn.
 
-    Recording ends after `min_steps` steps or at the time limit. The identity classifier, one of the
-    networks, needs an episode of more than `WINDOW` ticks. Until there is one, recording continues
-    beyond both limits, for up to ten times `min_steps` steps. The time limit also waits until there
-    are as many episodes as entries of `EPISODES`.
+    Recording ends after `min_steps` steps, or at the time limit if there is an episode of each kind
+    in `EPISODES`. One of the networks, the identity classifier, needs an episode of more than
+    `WINDOW` ticks. Without one, recording continues, up to ten times `min_steps` steps.
 
     Readings are recorded as disturbed. A missing reading is replaced by the channel's newest one.
 

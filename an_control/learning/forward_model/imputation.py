@@ -393,7 +393,7 @@ class IdentityTraining(NetworkTraining):
         )
 
     def compute_metrics(self, losses: list[float]) -> dict[str, float]:
-        """Return the last loss, and in which share of the input slots the channel is recognised.
+        """Return the last loss, and the share of input slots whose channel is recognised, by name.
 
         The share is measured in two tests, with the recorded readings and with noise added to them.
 

@@ -58,9 +58,9 @@ class ForwardModelLearner:
         model: The policy.
         settings: The networks' sizes, and numbers of updates.
         seed: Seed of all random numbers of the run.
-        recorded: Episodes to learn from; if it is empty, the policy plays episodes in `env`. Only
-            then is the imputation network trained a second time, with new episodes in which it is
-            already used.
+        recorded: Episodes to learn from. If there are none, the policy plays episodes in `env`, and
+            the network that estimates missing readings is trained twice; the second time, the
+            policy uses its estimates.
     """
 
     unit = "step"
@@ -105,7 +105,7 @@ class ForwardModelLearner:
     def config(self) -> dict[str, Any]:
         """Return the settings that identify the run, for its `config.json`.
 
-        If the model already has a monitor, that monitor's networks are not among them.
+        They do not depend on the networks of a monitor that the model already has.
         """
         model = self._known
         return {

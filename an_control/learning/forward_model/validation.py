@@ -72,8 +72,8 @@ def validate_monitor(
         model: A policy with a forward model.
         faults: The disturbances with which the forward model was trained.
         seed: Seed of the episodes and the permutations.
-        ticks: Number of ticks to play with each disturbance; some disturbances change the robot,
-            such as its mass.
+        ticks: Number of ticks to play with each disturbance, for example with another mass of the
+            robot.
 
     Raises:
         ValueError: The model has no forward model to validate.
@@ -205,9 +205,8 @@ def measure_share_of_identified_signals(
 ) -> float:
     """Permute signals of recorded episodes; return the share (0..1) that the monitor identifies.
 
-    All signals are permuted every `MOVE_EVERY` ticks, or more often if all episodes are short. A
-    signal counts as identified if the monitor assigns it to the right channel halfway to the next
-    permutation.
+    All signals are permuted every 50 ticks, or more often if all episodes are short. A signal is
+    identified if the monitor assigns it to the right channel halfway to the next permutation.
 
     Args:
         monitor: The monitor to try.
@@ -260,12 +259,13 @@ def measure_fit_limits(
             training.
         other_traces: Episodes on changed robots, for example with another mass. Those that the
             forward model still predicts well help to set `min_gain`, so that the monitor reports no
-            moved signals on such robots.
+            swapped signals on such robots.
 
     Returns:
-        `max_excess`: by how many nats the mean negative log-likelihood of a tick may exceed its
-        usual value. `min_gain`: by how many nats another assignment of slots must be better to be
-        accepted. `slow`: how many sensors may seem slower than the control rate.
+        Three limits. `max_excess`: by how many nats the mean negative log-likelihood of a tick may
+        exceed its usual value. `min_gain`: by how many nats the log-likelihood must be higher if
+        signals are assigned to other channels, before the monitor accepts this assignment.
+        `slow`: how many sensors may seem slower than the control rate.
     """
     forward = ForwardModel(model)
     costs, count = Costs(forward, MONITOR.costs), len(forward.channels)
@@ -309,12 +309,12 @@ def estimate_gain_rarely_reached_by_chance(gains: np.ndarray) -> float:
 
     An assignment says which input slot carries which channel. Its gain, in nats, is the
     log-likelihood of the readings minus that under the right assignment. The returned gain is
-    reached with the probability `RARE` per tick. It is extrapolated by an exponential tail, fitted
+    reached with the probability 1e-6 per tick. It is extrapolated by an exponential tail, fitted
     to the largest gains.
 
     Args:
-        gains: Gain of the best wrong assignment at each tick (T,) of episodes in which no signal
-            moved.
+        gains: Gain of the best wrong assignment at each tick (T,) of episodes in which every signal
+            stayed in its input slot.
     """
     threshold = float(np.quantile(gains, 1.0 - TAIL))
     above = gains[gains > threshold]

@@ -112,7 +112,7 @@ class Tick(NamedTuple):
         values: The disturbed readings (n, ...), NaN where missing.
         ids: Ids of the n input slots at which the disturbed readings arrive; () without a
             disturbance.
-        moved: Whether signals were permuted among the input slots since the last tick.
+        moved: Whether signals have changed their input slots since the last tick.
         arrived: Whether `values` come from a new message; False if this tick's message was lost or
             has no reading. If it is False, the last action is sent again, and the policy does not
             step unless it was trained to step on old readings.
@@ -140,7 +140,7 @@ class LiveEpisode:
     Raises:
         ValueError: The environment does not support the disturbance.
         BrokenEnvironmentError: The environment raises an error, gives a reward that is not finite,
-            or gives no reading for many steps or a whole episode.
+            or gives no reading for more than `MAX_BLIND` (100) steps or a whole episode.
     """
 
     def __init__(
@@ -386,8 +386,8 @@ def play_pickled_model(
 ) -> WorkerResult:
     """Play one model through several episodes, as the task of a worker process.
 
-    The environment is made in the calling process. An episode that fails twice has the return NaN
-    and does not affect the others.
+    The worker process makes the environment. An episode that fails is tried once more. If it fails
+    again, its return is NaN, and the remaining episodes are still played.
 
     Args:
         environment: The gymnasium id.

@@ -74,11 +74,11 @@ class EvaluationProtocol:
     def parse(cls, text: str) -> EvaluationProtocol:
         """Parse a protocol from words that are separated by commas.
 
-        The first word may say when signals are permuted, such as `reset` or `100` (every 100
-        steps); the others are settings.
+        The first word may say when signals are permuted: `none` (never), `reset` (at the start),
+        or a number such as `100` (every 100 steps). All other words are settings:
 
-        Examples: `none`, `delay=1`, `reset,noise=5`, `100,announced`, `25,swap=2,monitor=off`,
-        `reset,without=attention`, `reset,background=marble`.
+        - of the disturbance, such as `announced`, `noise=5`, `delay=1` and `swap=2`;
+        - of this class, such as `monitor=off`, `without=attention` and `background=marble`.
 
         >>> EvaluationProtocol.parse("100,announced,noise=5").disturbance.shuffle.every
         100

@@ -42,7 +42,7 @@ class RolloutTask(NamedTuple):
     """Task of a worker: to play some episodes with one candidate policy.
 
     Attributes:
-        row: Index of the candidate in its generation.
+        row: Index of the candidate in its generation, which is its row in the results (P, R).
         begin: Index of the task's first episode among all episodes of the candidate.
         arguments: Arguments of `play_pickled_model`.
     """
@@ -299,8 +299,8 @@ def make_rollout_engine(
     """Return an engine that plays rollouts of an environment.
 
     Args:
-        name: The engine; "auto" is compiled code if environment and policies support it, else
-            processes.
+        name: "fused" (compiled code), "processes", "dask", or "auto": "fused" if environment and
+            policies support it, else "processes".
         env: The environment.
         environment: The gymnasium id of `env`.
         channels: Ids of the observation's entries, in their order.

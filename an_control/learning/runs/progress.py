@@ -24,7 +24,7 @@ class RunProgress:
         minutes_left: Processor time that the run may still use, in minutes; infinity if it has no
             time limit.
         figures: Metrics of the finished step, by name, as in metrics.jsonl.
-        note: The message to the user.
+        note: The message to the user, for the event "note".
         folder: The run's folder.
         part: The part that `learn` works on: teacher, student, monitor or table.
     """

@@ -95,10 +95,10 @@ class Contender:
 
     @property
     def is_stalled(self) -> bool:
-        """Return whether the validations have not become clearly better for a long time.
+        """Return whether the last clear improvement (see `record_validation_return`) is long ago.
 
-        This is so if the steps since the newest clear improvement are at least as many as the
-        setting `patience`, and as all steps before the improvement.
+        It is long ago if the steps since then are at least as many as the setting `patience`, and
+        as the steps before it.
         """
         patience = max(self.settings.patience, self.marked_at)
         return self.marked_at > 0 and self.environment_steps - self.marked_at >= patience
@@ -111,7 +111,9 @@ class Contender:
         return line
 
     def record_validation_return(self, mean_return: float) -> None:
-        """Update the best validation so far, and the step of the newest clear improvement.
+        """Update the best validation so far, and the step of the last clear improvement.
+
+        An improvement is clear if it is more than 1 % of that since the first validation.
 
         Args:
             mean_return: Mean return of the validation's episodes.

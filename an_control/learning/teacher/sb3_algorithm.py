@@ -149,9 +149,10 @@ def fold_normalisation_into_layers(layers: Layers, normalisation: Normalisation)
 
 
 def compute_mean_logits_of_groups(logits: np.ndarray, choices: Sequence[int]) -> np.ndarray:
-    """Return for each option of discrete actions the mean logit of its group of options.
+    """Replace each logit by the mean logit of its group, for discrete actions with several groups.
 
-    For example, the logits 1, 3, 5 with `choices` (2, 1) have the means 2, 2, 0.
+    In each group of options one option is chosen. For example, the logits 1, 3, 5 with `choices`
+    (2, 1) become 2, 2, 0.
 
     Args:
         logits: Logits (A, ...) of all options, one group after the other. They may also be the rows

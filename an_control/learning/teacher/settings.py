@@ -136,7 +136,7 @@ def choose_teacher_settings(
         start: A relu network from which training starts; None for random weights.
 
     Raises:
-        ValueError: The algorithm cannot learn discrete actions, or cannot continue a network.
+        ValueError: The algorithm cannot learn discrete actions, or cannot start from a network.
     """
     settings = DEFAULTS["ppo" if algorithm == "auto" else algorithm]
     options = _get_options_without_smooth_noise(settings)

@@ -255,9 +255,13 @@ def read_teacher(teacher_option: str, env: gymnasium.Env[Any, Any]) -> Teacher:
     """Read the teacher that a text on the command line names.
 
     Args:
-        teacher_option: The model file of an MLP policy, an ONNX file of a network that keeps no
-            state, ``ALGORITHM:FILE.zip`` of stable-baselines3, or ``python:MODULE:FUNCTION`` for a
-            function from an observation (N,) to an action (A,).
+        teacher_option: One of these texts:
+
+            - ``FILE.safetensors``: the model file of an MLP policy,
+            - ``FILE.onnx``: a network that keeps no state,
+            - ``ALGORITHM:FILE.zip``: a file of stable-baselines3, such as ``ppo:walker.zip``,
+            - ``python:MODULE:FUNCTION``: a function from an observation (N,) to an action (A,).
+
         env: The environment in which the teacher acts.
 
     Raises:

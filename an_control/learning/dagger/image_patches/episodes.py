@@ -146,10 +146,10 @@ def record_episode(
     Args:
         env: The environment.
         teacher: Gives the label of every step. It also drives at the start of some episodes, and
-            while the policy is off the road or stuck. If this takes too long, the episode ends.
+            while `is_helping`, for example off the road. If `is_hopeless`, the episode ends.
         policy: The student, which drives at all other times; None to let the teacher drive alone.
         settings: The recipe, the settings of the run.
-        noise_strength: Strength of the noise on the first number of the actions, a random walk.
+        noise_strength: Strength of a random walk that is added to the first element of each action.
         rng: Source of all random numbers of the episode.
         max_steps: Maximum number of steps.
     """

@@ -216,8 +216,8 @@ class VisionStudent(nn.Module):
             present: Mask (B, T, N), False for missing patches; None if all are present.
 
         Returns:
-            Actions (B, T, A), but scores in place of actions if the head is the convolving one. If
-            actions are discrete, the action has the largest score; else it is the scores' tanh.
+            Actions (B, T, A) if the head has an LSTM. The convolving head returns scores (B, T, A)
+            instead: of discrete actions choose the one with the largest score, else apply tanh.
         """
         message = self.compute_attention_message(patches, previous_actions, present)
         if isinstance(self.sizes, ConvolutionSizes):
@@ -240,8 +240,8 @@ class VisionStudent(nn.Module):
             memory_state: State (B, H) of the head's memory (a GRU) before these ticks.
 
         Returns:
-            Scores (B, T, A), and the state (B, H) of the memory after the ticks. If actions are
-            discrete, the action has the largest score; else it is the scores' tanh.
+            Scores (B, T, A), and the state (B, H) of the memory after the ticks. Of discrete
+            actions choose the one with the largest score; else the action is tanh(scores).
         """
         assert isinstance(self.sizes, ConvolutionSizes)
         grid = self.sizes.grid

@@ -92,8 +92,8 @@ class FusedEngine:
                 reads; None for none.
 
         Raises:
-            ValueError: The disturbance is not supported by compiled code, or an MLP has another
-                number of channels.
+            ValueError: The disturbance is not supported by compiled code, or an MLP and the
+                environment differ in the number of channels.
         """
         for model in models:
             wide = getattr(model.sizes, "channels", len(self.channels))

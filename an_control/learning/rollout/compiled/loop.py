@@ -46,11 +46,11 @@ class RolloutConditions(NamedTuple):
         order: Index of the signal that arrives in each input slot (E, K, N) int64, for K blocks of
             steps. Within a block it does not change.
         every: Number of steps in a block; 0 if an episode is one block.
-        noise: Readings of extra channels that carry only noise (E, steps, channels) float32.
+        noise: Readings (E, T, X) float32 of X extra channels that carry only noise, for T steps.
         present: 0 for a missing signal, else 1 (E, N) float64.
         copied: Index of the signal that each of C extra channels repeats (E, C) int64.
-        hinted: 1 if a channel's neuron is told by `IdentityHints` which channel it reads, else 0
-            (E, N) float32.
+        hinted: 1 if the neuron of a channel gets its hint (`IdentityHints`), which tells it which
+            channel it reads; else 0 (E, N) float32.
     """
 
     order: np.ndarray
@@ -124,9 +124,10 @@ def run_rollouts(
         candidates: `PackedWeights` of the P candidates.
         hints: Vectors (P, N, 4d) that tell each channel's neuron which channel it reads, the field
             `codes` of `IdentityHints`; an empty array for none.
-        observe: Compiled function (state (S, B), readings (N, B)) that writes the readings.
-        advance: Compiled function (state, action, reward, ended) that advances the physics by a
-            step.
+        observe: Compiled function that writes the readings (N, B) that belong to a state (S, B);
+            its arguments are (state, readings).
+        advance: Compiled function that advances the state (S, B) by a step with the action (A, B),
+            and writes reward (B,) and end (B,); its arguments are (state, action, reward, ended).
         starts: Initial states (E, S) of the episodes.
         channels: Number N of channels.
         actions: Number A of actions.

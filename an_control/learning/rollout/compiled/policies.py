@@ -64,10 +64,10 @@ def copy_candidate_weights(
 def compute_common_gates_and_input_weights(
     options, gate_weights, previous_action, common_gates, input_weights
 ):
-    """Compute from the previous action what is the same in the gates of all channels' LSTMs.
+    """Compute the part of the LSTM gates that all channels share, and the weights of the inputs.
 
     Every channel has an LSTM of d units with the same weights. Its F inputs are computed from the
-    channel's readings. There are A actions and B episodes (columns).
+    channel's readings. There are A actions and B episodes.
 
     Args:
         options: Options of the policy, a `KernelOptions`.
@@ -162,7 +162,7 @@ def compute_gates_without_recurrence(
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def add_identity_hints(gates, hints):
-    """Add to the gates of each sensory neuron a hint which channel the neuron reads, in place.
+    """Add the hints, which tell each sensory neuron which channel it reads, to its gates, in place.
 
     There are N input slots, each with a neuron of d LSTM units, and B episodes (columns).
 
@@ -253,7 +253,7 @@ def compute_gates_in_one_pass(
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def compute_attention_in_one_pass(score_biases, score_weights, outputs, attention):
-    """Compute the attention weights in one pass, a fast version for small neurons and tanh.
+    """Compute the weights of a tanh attention in one pass, a fast version for small neurons.
 
     It is for neurons whose units are padded to K = 8. For them it replaces `set_scores_to_bias`,
     `add_matrix_products` and `convert_scores_to_weights`. There are N input slots, M queries and B
@@ -455,15 +455,15 @@ def compute_head_input(softmax, sums, weight_sums, scratch, head_input):
 def apply_head(options, layer_weights, widths, head_input, scratch, action):
     """Run the head, a stack of dense layers, on its input and write the actions.
 
-    There are A actions, B episodes (one a column), and W units in the widest layer.
+    There are A actions and B episodes.
 
     Args:
         options: Options of the policy, a `KernelOptions`.
         layer_weights: All H weights and biases of the layers, in the order of `PackedWeights.head`
             (H, B).
         widths: Number of units of each layer.
-        head_input: Input in the first rows of an array (W, B), which is overwritten. W is at least
-            the number of inputs and the largest number of units.
+        head_input: Array (W, B) with the inputs in its first rows, which is overwritten. W must be
+            at least the number of inputs and the number of units of the widest layer.
         scratch: Scratch space (W, B).
         action: Output: the actions (A, B).
     """
