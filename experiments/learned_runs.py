@@ -73,10 +73,10 @@ def write_settings_and_tell_if_unfinished(run: Path, settings: Settings) -> bool
 
 
 def read_results(results_file: Path, policies: Mapping[Path, Settings]) -> Results:
-    """Return the results of all runs, from the results file and from the runs' folders.
+    """Return the results of all runs, by name of the policy's folder and then by seed.
 
-    If both have a result, that in the folder counts. `policies` maps the folder of each policy's
-    runs to the settings that they must have.
+    They are read from the results file and the runs' folders; a run's folder counts if both have
+    its result. `policies` maps the folder of a policy's runs to the settings that these must have.
 
     Raises:
         SettingsMismatchError: A run has other settings.
@@ -94,7 +94,7 @@ def read_results(results_file: Path, policies: Mapping[Path, Settings]) -> Resul
 
 
 def update_results_file(results_file: Path, policies: Mapping[Path, Settings]) -> Results:
-    """Add the results in the runs' folders to the results file, and return all results."""
+    """Add the results in the runs' folders to the results file; return all as `read_results`."""
     found = read_results(results_file, policies)
     results_file.parent.mkdir(parents=True, exist_ok=True)
     results_file.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")

@@ -99,8 +99,15 @@ def make_card_table_entry(
 ) -> PageFigure:
     """Return the registry's entry for the table of results on a model's card (the page about it).
 
-    The returns stand in `column`. Those of a second evaluation, without monitor and under
-    `unmonitored_protocols`, stand in the next column.
+    Args:
+        model: The name of the model in `models`.
+        code: The files and folders of code on which the results depend.
+        episodes: The number of episodes under each disturbance.
+        protocols: The disturbances, such as "none delay=1"; each has a row in the table.
+        options: Further options of `an-control evaluate`.
+        column: The index of the table's column with the mean returns.
+        unmonitored_protocols: The disturbances of a second evaluation without the monitor, whose
+            returns fill the next column; "" for none.
     """
     commands = [
         FigureCommand(format_evaluation_command(model, options, episodes, protocols), column)
@@ -136,7 +143,10 @@ def make_table_entry(table: PageTable) -> PageFigure:
 def make_picture_entry(
     page: str, path: str, command: str, code: Sequence[str], *models: str
 ) -> PageFigure:
-    """Return the registry's entry for a picture on a page."""
+    """Return the registry's entry for a picture on a page.
+
+    `path` is relative to the page's folder; `command` draws the picture from `code` and `models`.
+    """
     return PageFigure(page, path, (FigureCommand(command),), tuple(code), "1", "0", tuple(models))
 
 

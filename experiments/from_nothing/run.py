@@ -201,7 +201,8 @@ def format_success_share(results: list[dict[str, Any]]) -> str:
 def make_row(task: SearchedTask, kind: str, folder: Path, random_return: float) -> list[str]:
     """Return the cells of the table's row for one environment and kind; [] if no run is finished.
 
-    `random_return` is the mean return of random actions, which gives the score 0.
+    The cell "score" is 0 % for `random_return`, the mean return of random actions, and 100 % for
+    the mean return of the MLP.
     """
     results = task.read_results(folder, kind)
     if not results:

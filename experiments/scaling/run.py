@@ -63,7 +63,8 @@ def estimate_generation_time(costs: GenerationCosts, workers: int) -> dict[str, 
     """Estimate how long a generation of evolution takes on a number of workers.
 
     Returns:
-        By name: duration, speed-up over one worker, efficiency (speed-up / workers), bottleneck.
+        By name: "generation_s", the duration; "speed_up" over one worker; "efficiency", speed_up /
+        workers; "bound", what takes longest: "optimiser", "playing" or "messages"; and "workers".
     """
     played, bound = _estimate_playing_time_and_bottleneck(costs, workers)
     whole = costs.optimiser_s + played
