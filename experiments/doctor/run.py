@@ -312,7 +312,10 @@ def run_healthy_trial(robot: Robot, disturbance: str, seed: int, seconds: float)
 
 
 def run_random_trial(robot: Robot, trial_number: int, mistake_count: int) -> dict[str, Any]:
-    """Run a robot with random mistakes in its wiring, and return what the doctor finds."""
+    """Run a robot with random mistakes in its wiring, and return the results of `run_trial`.
+
+    `trial_number` is the seed of the mistakes, `mistake_count` their number.
+    """
     rng = np.random.default_rng([trial_number, mistake_count])
     clean = getattr(robot, "clean", None)
     if clean is None:

@@ -92,7 +92,11 @@ def _estimate_playing_time_and_bottleneck(
 
 
 def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
-    """Measure the costs of evolution on this machine; estimate its duration on many workers."""
+    """Measure the costs of evolution on this machine; estimate its duration on many workers.
+
+    Episodes are played for `seconds`. The result has the fields of `GenerationCosts`, the number of
+    a policy's parameters as "numbers", and as "rows" what `estimate_generation_time` returns.
+    """
     environment = find_environment_id(task)
     env = make_environment(environment)
     described = describe_task(env, task, environment)
