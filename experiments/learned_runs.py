@@ -34,7 +34,7 @@ are known, the number of parameters, and the figures under each protocol (distur
 
 
 class SettingsMismatchError(ValueError):
-    """An error: a run was made with other settings than the table's other runs.
+    """An error: a run was made with other settings than the runs with which it is compared.
 
     The text names the run and the setting.
     """
@@ -136,7 +136,7 @@ def _check_same_settings(run_name: str, settings: Settings, expected: Settings) 
 def list_protocol_results(results: Results, policy: Path, protocol: str) -> list[dict[str, Any]]:
     """Return a policy's results under one disturbance, one for each seed; [] if it has no runs.
 
-    `policy` is the folder of its runs.
+    `results` are all results, from `read_results`; `policy` is the folder of the policy's runs.
     """
     return [run["protocols"][protocol] for _, run in sorted(results.get(policy.name, {}).items())]
 
@@ -156,7 +156,8 @@ def compute_mean_and_error(values: list[float]) -> tuple[float, float]:
 def compute_return_and_error(results: list[dict[str, Any]]) -> tuple[float, float]:
     """Return a policy's mean return under a disturbance, and the standard error of that mean.
 
-    The error is computed over the seeds, or over the episodes if there is one seed.
+    `results` are those of `list_protocol_results`, one for each seed. The error is computed over
+    the seeds, or over the episodes if there is one seed.
     """
     mean, error = compute_mean_and_error([one["mean"] for one in results])
     if len(results) == 1:

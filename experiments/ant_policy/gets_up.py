@@ -29,7 +29,7 @@ from an_control_sim.gym.environments import find_environment_id, make_environmen
 LYING = -0.42
 """Height of the torso relative to a usual start, in m, below which the Ant lies on the ground."""
 SPEED_SCALE = 3.0
-"""Factor on the search's weights of velocities, because velocities matter less than positions."""
+"""Factor on the search's weights of all readings that are not joint positions."""
 STEPS, UP_WITHIN = 150, 70
 """Steps of a trial, and steps within which the torso must be up."""
 FALL = 100.0

@@ -80,9 +80,10 @@ class PageFigure:
 
 
 def format_evaluation_command(model: str, options: str, episodes: int, protocols: str) -> str:
-    """Return the command line that evaluates a shipped model with seed 1.
+    """Return the command line that evaluates the model with this name in `models`, with seed 1.
 
-    `protocols` are the disturbances, such as "none delay=1".
+    `options` are further options of `an-control evaluate`. `protocols` are the disturbances, such
+    as "none delay=1"; `episodes` are played under each.
     """
     words = f"--episodes {episodes} --seed 1 --table {protocols}"
     return " ".join(f"an-control evaluate models/{model}.safetensors {options} {words}".split())

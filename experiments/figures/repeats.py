@@ -82,7 +82,7 @@ def evaluate_first_episodes_of_figure(figure: PageFigure, root: Path = ROOT) -> 
 def evaluate_first_episodes(command: str, root: Path = ROOT) -> Returns:
     """Run the first `EPISODES` episodes of an evaluation; return their returns by disturbance.
 
-    `root` is the folder with the code to run.
+    `command` is the evaluation's command line, `root` the folder with the code to run.
     """
     words = shlex.split(command)
     words[words.index("--episodes") + 1] = str(EPISODES)

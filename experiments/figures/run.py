@@ -124,7 +124,7 @@ def fill_table_rows(rows: Sequence[str], column: int, results: Mapping[str, Any]
 def run_figure_command(command: FigureCommand, results_file: Path) -> int:
     """Run a command that makes a figure, and return its exit status.
 
-    If the results are to be copied into a table, the command writes them to `results_file`.
+    A command whose results fill a column of a table writes them to `results_file`, a JSON file.
     """
     program, *rest = shlex.split(command.command)
     programs = {

@@ -276,9 +276,10 @@ def measure_more_episodes(
 
 
 def find_or_train_monitor(name: str, folder: Path, length: str) -> Path:
-    """Return the path of a model with a monitor; train the monitor if there is no such file.
+    """Return the path of a model with a monitor; train the monitor if `folder` has no such file.
 
-    `name` is a key of `SUBJECTS`; `length` is that of the training, "full" or "tenth".
+    `name` is that of the policy, a key of `SUBJECTS`. `length` says how long the monitor is
+    trained: "full", or "tenth" for a tenth of that.
     """
     subject = SUBJECTS[name]
     if subject.shipped and length == "full":

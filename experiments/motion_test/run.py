@@ -67,6 +67,8 @@ def make_scrambled_wiring(rng: np.random.Generator) -> dict[str, Any]:
 def compute_true_signs_of_pairs(wiring: dict[str, Any]) -> dict[tuple[str, str], int]:
     """Return the right answers of a trial: which motor moves which sensor, in which direction.
 
+    They follow from `wiring`, the wrong wiring of `make_scrambled_wiring`.
+
     Returns:
         For each pair (actuator, channel) 1 if the reading rises with the action, else -1.
     """

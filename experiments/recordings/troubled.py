@@ -199,7 +199,10 @@ TROUBLES = (
 
 
 def replay_troubled_recording(bag: Path, result: Path) -> dict[str, Any]:
-    """Replay a recording by `an-control replay`; return counts, such as of commands that differ."""
+    """Replay a recording by `an-control replay`; return counts, such as of commands that differ.
+
+    `bag` is the folder of the recording, `result` the JSON file that the command writes.
+    """
     command = [sys.executable, "-m", "an_control", "replay", str(bag), "--json", str(result)]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
