@@ -34,7 +34,7 @@ are known, the number of parameters, and the figures under each protocol (distur
 
 
 class SettingsMismatchError(ValueError):
-    """An error: a run was made with other settings than the table's other runs.
+    """An error: a run was made with other settings than the runs with which it is compared.
 
     The text names the run and the setting.
     """
@@ -73,10 +73,10 @@ def write_settings_and_tell_if_unfinished(run: Path, settings: Settings) -> bool
 
 
 def read_results(results_file: Path, policies: Mapping[Path, Settings]) -> Results:
-    """Return the results of all runs, from the results file and from the runs' folders.
+    """Return the results of all runs, by name of the policy's folder and then by seed.
 
-    If both have a result, that in the folder counts. `policies` maps the folder of each policy's
-    runs to the settings that they must have.
+    They are read from the results file and the runs' folders; a run's folder counts if both have
+    its result. `policies` maps the folder of a policy's runs to the settings that these must have.
 
     Raises:
         SettingsMismatchError: A run has other settings.
@@ -94,7 +94,7 @@ def read_results(results_file: Path, policies: Mapping[Path, Settings]) -> Resul
 
 
 def update_results_file(results_file: Path, policies: Mapping[Path, Settings]) -> Results:
-    """Add the results in the runs' folders to the results file, and return all results."""
+    """Add the results in the runs' folders to the results file; return all as `read_results`."""
     found = read_results(results_file, policies)
     results_file.parent.mkdir(parents=True, exist_ok=True)
     results_file.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
@@ -136,7 +136,7 @@ def _check_same_settings(run_name: str, settings: Settings, expected: Settings) 
 def list_protocol_results(results: Results, policy: Path, protocol: str) -> list[dict[str, Any]]:
     """Return a policy's results under one disturbance, one for each seed; [] if it has no runs.
 
-    `policy` is the folder of its runs.
+    `results` are all results, from `read_results`; `policy` is the folder of the policy's runs.
     """
     return [run["protocols"][protocol] for _, run in sorted(results.get(policy.name, {}).items())]
 
@@ -156,7 +156,8 @@ def compute_mean_and_error(values: list[float]) -> tuple[float, float]:
 def compute_return_and_error(results: list[dict[str, Any]]) -> tuple[float, float]:
     """Return a policy's mean return under a disturbance, and the standard error of that mean.
 
-    The error is computed over the seeds, or over the episodes if there is one seed.
+    `results` are those of `list_protocol_results`, one for each seed. The error is computed over
+    the seeds, or over the episodes if there is one seed.
     """
     mean, error = compute_mean_and_error([one["mean"] for one in results])
     if len(results) == 1:

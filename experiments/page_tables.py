@@ -54,7 +54,7 @@ class PageTable:
         return shlex.join(command)
 
     def make_step(self, runs: Path) -> ExperimentStep:
-        """Return the command line that runs the evaluation and writes the table into the page.
+        """Return the step (command line) that evaluates the model and writes the table to the page.
 
         `runs` is the folder that keeps the state of a stopped evaluation.
         """
@@ -69,7 +69,7 @@ class PageTable:
         return ExperimentStep(self.page, shlex.join(command))
 
     def make_smoke_step(self, runs: Path) -> ExperimentStep:
-        """Return the command line of a short test: one episode, a table in the folder `runs`."""
+        """Return the step (command line) of a short test: one episode, the table in `runs`."""
         page = f"{runs}/{self.title}.md"
         short = replace(
             self, page=page, protocols=self.protocols[:1], episodes=1, options="", plots=""
@@ -86,7 +86,8 @@ def write_tables(
 ) -> int:
     """Parse the command line of an experiment, write its tables, and return the exit status.
 
-    The option `--only` selects tables; without it, `other_steps` are run, too.
+    With the option `--only` just the tables of these titles are written; without it, `other_steps`
+    are run, too. The folder `runs` keeps the state of stopped evaluations.
     """
     titles = [table.title for table in tables]
     parser = make_step_parser(description)

@@ -134,7 +134,8 @@ def add_smoke_option(parser: argparse.ArgumentParser) -> None:
 def run_steps(folder: Path, steps: Sequence[ExperimentStep], options: argparse.Namespace) -> int:
     """Run the steps of an experiment that are not done, up to the first failure.
 
-    The file done.json in the folder lists those that are done.
+    The file done.json in the folder lists those that are done. `options` are those of
+    `add_step_options`.
 
     Returns:
         The exit status: 0, or that of the command that failed.

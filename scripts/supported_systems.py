@@ -81,7 +81,7 @@ def describe_why_unsupported(ros):
 
 
 def find_pybullet_origin():
-    """Yield how pip installs PyBullet here: from a "wheel" of PyPI, else from "source"."""
+    """Yield "wheel" if PyPI has a wheel of PyBullet for this interpreter, else "source"."""
     has_wheel = "{}.{}".format(*sys.version_info) in PYBULLET and platform.machine() == "x86_64"
     yield "wheel" if has_wheel else "source"
 

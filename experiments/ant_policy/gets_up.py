@@ -29,7 +29,7 @@ from an_control_sim.gym.environments import find_environment_id, make_environmen
 LYING = -0.42
 """Height of the torso relative to a usual start, in m, below which the Ant lies on the ground."""
 SPEED_SCALE = 3.0
-"""Factor on the search's weights of velocities, because velocities matter less than positions."""
+"""Factor on the search's weights of all readings that are not joint positions."""
 STEPS, UP_WITHIN = 150, 70
 """Steps of a trial, and steps within which the torso must be up."""
 FALL = 100.0
@@ -58,11 +58,14 @@ class Reflex:
     def from_candidate(
         cls, unscaled_weights: np.ndarray, channels: list[str], action_count: int
     ) -> Reflex:
-        """Create a reflex from the numbers that the random search or CMA-ES tries as its weights.
+        """Create a reflex from a flat array of weights, as the random search and CMA-ES try them.
+
+        A reflex uses n of the N readings: all except height, goal direction and foot contacts.
 
         Args:
-            unscaled_weights: For each action the weights of the readings that a reflex uses, then a
-                constant. Weights of velocities are multiplied by `SPEED_SCALE`.
+            unscaled_weights: For one action after the other, the weights of the n readings and then
+                a constant: A * (n + 1) numbers. The weights of all readings but joint positions are
+                multiplied by `SPEED_SCALE`.
             channels: The ids of all N readings.
             action_count: The number of actions.
         """
@@ -114,15 +117,16 @@ class Trials:
         """Number of weights of a candidate."""
 
     def make_reflex(self, unscaled_weights: np.ndarray) -> Reflex:
-        """Create a reflex from the numbers that the search tries; see `Reflex.from_candidate`."""
+        """Create a reflex from a flat array of weights; see `Reflex.from_candidate`."""
         return Reflex.from_candidate(unscaled_weights, self._channels, self._actions)
 
     def measure_return(
         self, unscaled_weights: np.ndarray, seeds: np.ndarray, noise: float = 0.0
     ) -> float:
-        """Return a reflex's mean return over several starts, less penalties for failures.
+        """Play a trial for each seed with a reflex, and return the mean return less penalties.
 
-        The weights are those of `Reflex.from_candidate`; `noise` is that on the actions.
+        There is a penalty for a fall, and for not getting up. `unscaled_weights` are those of
+        `Reflex.from_candidate`; `noise` is the standard deviation of noise on the actions.
         """
         reflex = self.make_reflex(unscaled_weights)
         return float(
@@ -184,7 +188,8 @@ def join_reflex_and_teacher(
 ) -> dict[str, np.ndarray]:
     """Return the weights of one network that gets the Ant up by a reflex and walks by a teacher.
 
-    It acts like the reflex while the torso's height is below `LYING`, else like the teacher.
+    It acts like the reflex while the torso's height is below `LYING`, else like the teacher, whose
+    weights and biases are `layers`. `height_index` is the index of the height in the readings.
     """
     (first, first_bias), (second, second_bias), (last, last_bias) = layers
     matrix, constant = reflex.matrix[:, :-1], reflex.matrix[:, -1]

@@ -26,9 +26,10 @@ MODEL = f"{RUNS}/ant.safetensors"
 
 
 def make_student_stage(recipe: str, seed: int, start_model: str = "") -> ExperimentStep:
-    """Return the command line that trains a student policy to imitate the Ant's teacher.
+    """Return the step (command line) that trains a student policy to imitate the Ant's teacher.
 
-    The training starts from the model `start_model`, or from random weights if that is "".
+    `recipe` is the name of a YAML file of settings. The training starts from the model
+    `start_model`, or from random weights if that is "".
     """
     out = f"{RUNS}/{recipe}_{seed}"
     start = f" --start-model {start_model}" if start_model else ""

@@ -37,7 +37,7 @@ TRAIN = (
 
 
 def make_steps(seeds: Sequence[int], generations: int) -> list[ExperimentStep]:
-    """Return the command lines that train a policy for each seed, and evaluate its best model."""
+    """Return two steps (command lines) for each seed: train a policy, and evaluate it."""
     steps = []
     for seed in seeds:
         run = f"{RUNS}/seed-{seed}"

@@ -299,7 +299,8 @@ def iterate_named_trials(options: argparse.Namespace) -> Iterator[tuple[str, Any
 def run_healthy_trial(robot: Robot, disturbance: str, seed: int, seconds: float) -> dict[str, Any]:
     """Run a robot whose wiring is right, and return the mistakes that the doctor wrongly reports.
 
-    `disturbance` is what is done to the robot on purpose, such as "mass=1.3"; "none" for nothing.
+    The robot runs for `seconds` of simulated time. `disturbance` is what is done to it on purpose,
+    such as "mass=1.3"; "none" for nothing.
     """
     settings = EvaluationProtocol.parse(
         f"none,{disturbance}" if disturbance != "none" else disturbance
@@ -312,7 +313,10 @@ def run_healthy_trial(robot: Robot, disturbance: str, seed: int, seconds: float)
 
 
 def run_random_trial(robot: Robot, trial_number: int, mistake_count: int) -> dict[str, Any]:
-    """Run a robot with random mistakes in its wiring, and return what the doctor finds."""
+    """Run a robot with random mistakes in its wiring, and return the results of `run_trial`.
+
+    `trial_number` is the seed of the mistakes, `mistake_count` their number.
+    """
     rng = np.random.default_rng([trial_number, mistake_count])
     clean = getattr(robot, "clean", None)
     if clean is None:
@@ -331,7 +335,10 @@ def run_random_trial(robot: Robot, trial_number: int, mistake_count: int) -> dic
 
 
 def make_table(results: Mapping[str, dict[str, Any]]) -> str:
-    """Return a Markdown table that counts the outcomes of each kind of trial."""
+    """Return a Markdown table that counts the outcomes, such as "found", of each kind of trial.
+
+    `results` maps the name of a trial, KIND/SEED, to its results.
+    """
     counts: dict[str, Counter[str]] = {}
     for name, row in results.items():
         counts.setdefault(name.rsplit("/", 1)[0], Counter())[row["outcome"]] += 1

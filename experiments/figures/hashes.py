@@ -89,7 +89,7 @@ class SourceTree:
 
 
 def hash_inputs(figure: PageFigure, tree: SourceTree) -> dict[str, str]:
-    """Return the hashes of a figure's commands, models and code, by their names.
+    """Return the hashes of what a figure depends on, by "command", "model NAME" and "code PATH".
 
     The hash of a model or code that does not exist is "".
     """

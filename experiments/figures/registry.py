@@ -80,9 +80,10 @@ class PageFigure:
 
 
 def format_evaluation_command(model: str, options: str, episodes: int, protocols: str) -> str:
-    """Return the command line that evaluates a shipped model with seed 1.
+    """Return the command line that evaluates the model with this name in `models`, with seed 1.
 
-    `protocols` are the disturbances, such as "none delay=1".
+    `options` are further options of `an-control evaluate`. `protocols` are the disturbances, such
+    as "none delay=1"; `episodes` are played under each.
     """
     words = f"--episodes {episodes} --seed 1 --table {protocols}"
     return " ".join(f"an-control evaluate models/{model}.safetensors {options} {words}".split())
@@ -99,8 +100,15 @@ def make_card_table_entry(
 ) -> PageFigure:
     """Return the registry's entry for the table of results on a model's card (the page about it).
 
-    The returns stand in `column`. Those of a second evaluation, without monitor and under
-    `unmonitored_protocols`, stand in the next column.
+    Args:
+        model: The name of the model in `models`.
+        code: The files and folders of code on which the results depend.
+        episodes: The number of episodes under each disturbance.
+        protocols: The disturbances, such as "none delay=1"; each has a row in the table.
+        options: Further options of `an-control evaluate`.
+        column: The index of the table's column with the mean returns.
+        unmonitored_protocols: The disturbances of a second evaluation without the monitor, whose
+            returns fill the next column; "" for none.
     """
     commands = [
         FigureCommand(format_evaluation_command(model, options, episodes, protocols), column)
@@ -136,7 +144,10 @@ def make_table_entry(table: PageTable) -> PageFigure:
 def make_picture_entry(
     page: str, path: str, command: str, code: Sequence[str], *models: str
 ) -> PageFigure:
-    """Return the registry's entry for a picture on a page."""
+    """Return the registry's entry for a picture on a page.
+
+    `path` is relative to the page's folder; `command` draws the picture from `code` and `models`.
+    """
     return PageFigure(page, path, (FigureCommand(command),), tuple(code), "1", "0", tuple(models))
 
 

@@ -82,7 +82,7 @@ def evaluate_first_episodes_of_figure(figure: PageFigure, root: Path = ROOT) -> 
 def evaluate_first_episodes(command: str, root: Path = ROOT) -> Returns:
     """Run the first `EPISODES` episodes of an evaluation; return their returns by disturbance.
 
-    `root` is the folder with the code to run.
+    `command` is the evaluation's command line, `root` the folder with the code to run.
     """
     words = shlex.split(command)
     words[words.index("--episodes") + 1] = str(EPISODES)
@@ -114,7 +114,10 @@ def check_out_commit(commit: str) -> Iterator[Path]:
 
 
 def list_changed_returns(old: Mapping[str, Returns], new: Mapping[str, Returns]) -> list[str]:
-    """Return a text for each disturbance under which the returns of a figure have changed."""
+    """Return a text for each disturbance under which the returns of a figure have changed.
+
+    `old` and `new` are what `evaluate_first_episodes_of_figure` returned.
+    """
     return [
         f"{protocol}: {old.get(command, {}).get(protocol, 'not known')} is now {returns}"
         for command, rows in new.items()

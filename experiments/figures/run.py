@@ -124,7 +124,7 @@ def fill_table_rows(rows: Sequence[str], column: int, results: Mapping[str, Any]
 def run_figure_command(command: FigureCommand, results_file: Path) -> int:
     """Run a command that makes a figure, and return its exit status.
 
-    If the results are to be copied into a table, the command writes them to `results_file`.
+    A command whose results fill a column of a table writes them to `results_file`, a JSON file.
     """
     program, *rest = shlex.split(command.command)
     programs = {
@@ -164,8 +164,9 @@ def make_figure(figure: PageFigure) -> int:
 def record_figures_as_made(figures: Sequence[PageFigure], commit: str, *, at_commit: bool) -> None:
     """Write to the file of records that figures were made at a commit, with hashes of their inputs.
 
-    The inputs are those at the commit if `at_commit`, else those of now. If both are equal, the
-    first episodes are run, and their returns recorded.
+    The inputs (commands, models and code) are those at the commit if `at_commit`, else those in the
+    work tree. If the work tree has the same inputs, the returns of the first episodes are measured
+    and recorded, too.
     """
     current = SourceTree.from_work_tree()
     tree = SourceTree.from_commit(commit) if at_commit else current
@@ -185,8 +186,8 @@ def record_figures_as_made(figures: Sequence[PageFigure], commit: str, *, at_com
 def repeat_stale_figures_and_count_remaining(figures: Sequence[PageFigure]) -> int:
     """Check stale figures by repeating their first episodes; return how many remain stale.
 
-    A figure is stale if its inputs have changed since it was made. It is recorded as fresh if the
-    episodes still have the recorded returns, or those that the code of its commit has here.
+    A figure is stale if its inputs have changed since it was made at some commit. It becomes fresh
+    if the episodes have the recorded returns, or the same returns as with that commit's code here.
     """
     tree, stale = SourceTree.from_work_tree(), 0
     for figure in figures:

@@ -45,9 +45,10 @@ def measure_excitation(
 ) -> list[ExcitedEpisode]:
     """Test whether a policy finds the order of the Ant's channels by small motions (excitation).
 
-    In each test the channels are permuted at random. The policy plays its motions, finds from their
-    effects which reading belongs to which channel, and then plays an episode. The motions are
-    played on the ground before the episode or, unless `on_ground`, at its start.
+    For each seed the channels are permuted at random. The policy plays its motions, finds from
+    their effects which reading belongs to which channel, and then plays an episode of at most
+    `steps` steps. The motions are played while the Ant lies on the ground before the episode or,
+    unless `on_ground`, at its start.
     """
     env = open_environment(ANT)
     policy, alone = load_policy(path), load_policy(path, "off")

@@ -188,12 +188,18 @@ def measure_random_return(name: str) -> float:
 
 
 def get_final_returns(results: list[dict[str, Any]]) -> np.ndarray:
-    """Return each of R runs' mean return (R,) in the evaluation after its training."""
+    """Return for each of R runs its mean return (R,) in the evaluation after the training.
+
+    `results` are those of `SearchedTask.read_results`.
+    """
     return np.array([one["evaluations"][0]["mean"] for one in results])
 
 
 def format_success_share(results: list[dict[str, Any]]) -> str:
-    """Format the mean share of successful episodes, such as "85%"; "" if success is not defined."""
+    """Format the mean share of successful episodes, such as "85%"; "" if success is not defined.
+
+    `results` are those of `SearchedTask.read_results`.
+    """
     shares = [one["evaluations"][0].get("success_share") for one in results]
     return "" if None in shares else f"{np.mean(shares):.0%}"
 
@@ -201,7 +207,8 @@ def format_success_share(results: list[dict[str, Any]]) -> str:
 def make_row(task: SearchedTask, kind: str, folder: Path, random_return: float) -> list[str]:
     """Return the cells of the table's row for one environment and kind; [] if no run is finished.
 
-    `random_return` is the mean return of random actions, which gives the score 0.
+    The cell "score" is 0 % for `random_return`, the mean return of random actions, and 100 % for
+    the mean return of the MLP.
     """
     results = task.read_results(folder, kind)
     if not results:

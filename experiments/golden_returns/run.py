@@ -50,7 +50,10 @@ def make_environment_variables_for_other_python() -> dict[str, str]:
 
 
 def format_versions(python: str) -> str:
-    """Return a Python interpreter's versions of CPython and ROS 2, such as "3.11 Kilted"."""
+    """Return the versions of CPython and ROS 2 of a Python interpreter, such as "3.11 Kilted".
+
+    `python` is the path of the interpreter, which is run to get them.
+    """
     done = subprocess.run(
         [python, "-c", NAME],
         env=make_environment_variables_for_other_python(),
@@ -64,7 +67,7 @@ def format_versions(python: str) -> str:
 def run_simulation_and_get_returns(python: str, run: str) -> list[float]:
     """Run a simulation in lockstep over ROS 2 and return the returns of its episodes.
 
-    `python` is the interpreter that runs it; `run` is a key of `RUNS`.
+    `python` is the path of the interpreter that runs it; `run` is a key of `RUNS`.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run.json")
@@ -93,17 +96,17 @@ def read_results() -> dict[str, dict[str, list[float]]]:
 def find_expected_returns(
     results: dict[str, dict[str, list[float]]], run: str, versions: str
 ) -> list[float]:
-    """Return the recorded returns of a simulation, to compare new ones with.
+    """Return the recorded returns of a simulation, to which new ones are compared.
 
-    If there are none with these versions, those with the reference versions are returned.
+    They were recorded with `versions`, such as "3.11 Kilted", or else with those in `REFERENCE`.
     """
     return results[run].get(versions) or results[run][REFERENCE]
 
 
 def make_table(results: dict[str, dict[str, list[float]]]) -> str:
-    """Return the Markdown table of all results.
+    """Return a Markdown table: a row for each simulation, a column for each "3.11 Kilted" or so.
 
-    A cell is `=` if the returns equal those of the reference versions to the last bit.
+    A cell is `=` if the returns equal those of the versions `REFERENCE` to the last bit.
     """
     all_versions = sorted(
         {versions for row in results.values() for versions in row}, key=_make_sort_key

@@ -124,7 +124,8 @@ def keep_processors_busy(count: int) -> Iterator[None]:
 def measure_library_tick_times(kind: ReadingSource, count: int, pause_s: float) -> np.ndarray:
     """Measure how long ticks (control steps) of the Ant's policy take, called without ROS.
 
-    Return the wall-clock time and the processor time of each in seconds (count, 2).
+    `kind` generates the readings; each of the `count` ticks follows a pause of `pause_s`. Return
+    the wall-clock time and the processor time of each tick in seconds (count, 2).
     """
     policy, ranges, times_s = load_policy(MODEL), TrainedRanges(), np.empty((count, 2))
     readings = kind(ranges, np.random.default_rng(0))
@@ -163,7 +164,10 @@ channels:
 
 
 def run_timed_node(times_file: Path, ros_arguments: list[str]) -> int:
-    """Run the policy node in this process and write each tick's times to a file."""
+    """Run the policy node in this process, write each tick's times, and return the exit status.
+
+    The file `times_file` (.npy) gets each tick's wall-clock and processor time in seconds (T, 2).
+    """
     from an_control.ros import node
     from an_control.ros.control_loop import Loop
 
@@ -186,7 +190,8 @@ def run_timed_node(times_file: Path, ros_arguments: list[str]) -> int:
 def measure_node_tick_times(kind: ReadingSource, count: int) -> np.ndarray:
     """Measure how long ticks (control steps) of the Ant's policy node take.
 
-    Return the wall-clock time and the processor time of each in seconds (count, 2).
+    `kind` generates the readings. Return the wall-clock time and the processor time of each tick in
+    seconds (count, 2).
     """
     import rclpy
     from std_msgs.msg import Float64MultiArray
@@ -229,7 +234,10 @@ def measure_node_tick_times(kind: ReadingSource, count: int) -> np.ndarray:
 
 
 def compute_tick_quantiles(times_s: np.ndarray) -> dict[str, float]:
-    """Return quantiles of a tick's wall-clock time and processor time in ms, by name."""
+    """Return quantiles of the ticks' times in ms by name, such as "p99_clock_ms".
+
+    `times_s` has the wall-clock time and the processor time of each of T ticks in seconds (T, 2).
+    """
     return {
         f"{name}_{measured}_ms": 1e3 * float(np.quantile(column, share))
         for measured, column in zip(("clock", "cpu"), times_s.T, strict=True)

@@ -62,9 +62,11 @@ def stress_and_get_node_count_and_hung_stacks(
 ) -> tuple[int, list[str]]:
     """Start and end ROS nodes again and again, to see whether a process hangs.
 
+    Several processes in each ROS domain do so at the same time, and all of them for `minutes`.
+
     Returns:
-        The number of nodes that were started and ended, and the Python stack of each process that
-        hung.
+        The number of nodes that were started and ended, and for each process that hung its Python
+        stack as text.
     """
     environment = {**os.environ, "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
     processes = [

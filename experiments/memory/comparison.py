@@ -47,9 +47,9 @@ def draw_settings(settings_index: int, seed: int) -> DrawnSettings:
 
 
 def find_index_of_best_drawn_settings(results: list[TrainingResult], memory: ComparedMemory) -> int:
-    """Return which of the randomly drawn settings gave a recurrent network its highest score.
+    """Return the index, for `draw_settings`, of the settings with a network's highest score.
 
-    The result is an index for `draw_settings`. Among equal scores the lowest loss decides.
+    Only the trainings with random settings count. Among equal scores the lowest loss decides.
     """
     own = [one for one in results if one["stage"] == "draw" and one["memory"] == memory.name]
     best = max(own, key=lambda one: (one["score"], -np.inf if one["diverged"] else -one["loss"]))
@@ -60,7 +60,7 @@ class MemoryComparison:
     """A comparison of memories (recurrent networks): its trainings, and their results in a folder.
 
     Args:
-        folder: The folder.
+        folder: The folder of the results, from which an interrupted comparison continues.
         budget: The number and length of the trainings.
         seed: The seed of all random numbers.
     """

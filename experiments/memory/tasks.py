@@ -142,9 +142,9 @@ def _record_card_suits_of_episode(env: Any, seed: int) -> np.ndarray:
 class TMaze:
     """A memory task: a sign at the start of a corridor shows where to turn at its end.
 
-    The sign is the input 011 (left) or 110 (right). A step in the corridor is (a, 0, b) with random
-    a and b from 0 to 1; the end of the corridor is 010. In training, corridors are often shorter,
-    so that short ones are learned first.
+    An input has three numbers: the sign is (0, 1, 1) for left or (1, 1, 0) for right, a step in the
+    corridor is (a, 0, b) with random a and b from 0 to 1, and its end is (0, 1, 0). In training,
+    corridors are often shorter, so that short ones are learned first.
 
     Args:
         length: The number of steps in the corridor; in training the maximum.

@@ -149,8 +149,8 @@ def train_memory(
 ) -> dict[str, Any]:
     """Train a recurrent network once on a task, and return its score, learning curve and costs.
 
-    In the result "diverged" is True if a loss was not finite, or if the final losses are above that
-    of guessing at random.
+    The training has the settings `draw` and makes this number of updates. In the result "diverged"
+    is True if a loss was not finite, or if the final losses are above that of guessing at random.
     """
     torch.set_num_threads(1)
     torch.manual_seed(seed)

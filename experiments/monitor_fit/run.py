@@ -57,10 +57,9 @@ class MeasuredPolicy:
     Attributes:
         task: The task or the gymnasium id.
         model: The model file.
-        faults: Options of `train-monitor` that set the disturbances in the episodes of that
-            training.
-        source: The channels of the sensor that is slowed down in some tests: the index of the
-            first, and the index after the last.
+        faults: Options of `an-control train-monitor`: the disturbances in its training episodes.
+        source: The channels of one sensor, which is slowed down in some tests: the index of the
+            first channel, and the index after the last.
         physics: Whether mass and friction of the robot can be changed.
         shipped: Whether the model file already has its monitor.
     """
@@ -145,16 +144,16 @@ class SlowSensors(gymnasium.Wrapper[Any, Any, Any, Any]):
 class MonitorWatch:
     """A counter of right and wrong decisions of an identity monitor.
 
-    The monitor detects that a sensor's signal arrives in another input slot (place in the input).
+    The monitor detects that a sensor's signal has moved to another input slot (place in the input).
     `play_episode` calls this object in each tick, as its argument `watch`. Its counts are:
 
-    - ticks: ticks played
-    - invented: moves that the monitor reported although no signal moved
-    - permuted: ticks in which the policy got a signal under a wrong id although none moved
-    - unfit: ticks in which the monitor knew that the robot does not fit its model
-    - lost: ticks in which the monitor did not know which slot carries which signal
-    - moved: signals that moved
-    - found: moved signals that the monitor had found `FOUND_TICKS` later
+    - ticks: ticks (control steps) played
+    - invented: false alarms, in which the monitor reported a moved signal before any had moved
+    - permuted: ticks before any signal moved in which the policy still got one under a wrong id
+    - unfit: ticks in which the monitor reported that its model does not fit the robot
+    - lost: ticks in which the monitor reported not to know which slot carries which signal
+    - moved: signals that moved to another slot
+    - found: those of them that the monitor had found `FOUND_TICKS` ticks later
 
     Args:
         policy: The policy with its monitor.
@@ -229,9 +228,15 @@ def measure_more_episodes(
 ) -> dict[str, Any]:
     """Play further episodes of a policy with its monitor, and add their counts to earlier ones.
 
-    The first text of `half_rate_and_disturbance` says which readings are updated only in every
-    second tick: "all", "source" or "". A call plays at most `CHUNK` ticks (control steps), rounded
-    up to whole episodes; `needed_ticks` are wanted in all.
+    Args:
+        subject: The policy and its task.
+        model_file: The file of the policy with its monitor.
+        half_rate_and_disturbance: Which readings are updated only in every second tick ("all",
+            "source" or "" for none), and the disturbance, such as "none,lag=0.5".
+        monitor: The mode of the monitor, "off" or "match".
+        earlier_counts: The result of the previous call; {} at first.
+        needed_ticks: The number of ticks (control steps) that are wanted in all. One call plays at
+            most `CHUNK` of them, rounded up to whole episodes.
     """
     held, words = half_rate_and_disturbance
     protocol = EvaluationProtocol.parse(words)
@@ -271,9 +276,10 @@ def measure_more_episodes(
 
 
 def find_or_train_monitor(name: str, folder: Path, length: str) -> Path:
-    """Return the path of a model with a monitor; train the monitor if there is no such file.
+    """Return the path of a model with a monitor; train the monitor if `folder` has no such file.
 
-    `name` is a key of `SUBJECTS`; `length` is that of the training, "full" or "tenth".
+    `name` is that of the policy, a key of `SUBJECTS`. `length` says how long the monitor is
+    trained: "full", or "tenth" for a tenth of that.
     """
     subject = SUBJECTS[name]
     if subject.shipped and length == "full":

@@ -67,6 +67,8 @@ def make_scrambled_wiring(rng: np.random.Generator) -> dict[str, Any]:
 def compute_true_signs_of_pairs(wiring: dict[str, Any]) -> dict[tuple[str, str], int]:
     """Return the right answers of a trial: which motor moves which sensor, in which direction.
 
+    They follow from `wiring`, the wrong wiring of `make_scrambled_wiring`.
+
     Returns:
         For each pair (actuator, channel) 1 if the reading rises with the action, else -1.
     """
@@ -97,10 +99,13 @@ def add_noise_and_delay(
 
 
 def run_trial(pose: str, seed: int) -> list[dict[str, Any]]:
-    """Move the motors of an Ant with a scrambled wiring, and check what is found out about it.
+    """Move the motors of an Ant with a wrong wiring, and count what the recording reveals.
+
+    `pose` is that of the Ant, "hanging" or "on_back".
 
     Returns:
-        For each disturbance of the recording the counts of what was found, by name.
+        For each disturbance that is added to the recording, the counts of
+        `count_found_pairs_and_signs` and facts about the motion, by name.
     """
     content = make_scrambled_wiring(np.random.default_rng(seed))
     simulation = yaml.safe_load(
@@ -138,7 +143,8 @@ def count_found_pairs_and_signs(
 ) -> dict[str, int]:
     """Count how many motors, sensors and signs are found rightly from the recording of a motion.
 
-    `content` is that of the scrambled wiring's YAML file.
+    `content` is that of the wrong wiring's YAML file, by which the true pairs are known. The counts
+    are named "motors", "sensors", "signs", "wrong_signs" and "wrong_pairs".
     """
     diagnosis = diagnose_motion(recording, command)
     true = compute_true_signs_of_pairs(content)

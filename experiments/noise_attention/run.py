@@ -30,8 +30,11 @@ def measure_attention_and_mean_return(
 ) -> tuple[dict[str, float], float]:
     """Measure how much attention a policy pays to each signal, and its mean return.
 
+    `protocol` is the disturbance of the episodes, which adds channels of noise.
+
     Returns:
-        The mean magnitude of the attention weights by signal or `NOISE`, and the mean return.
+        The mean magnitude of the attention weights by signal, with the key `NOISE` for all channels
+        of noise, and the mean return.
     """
     env = make_environment(find_environment_id(task))
     weights: dict[str, list[float]] = defaultdict(list)

@@ -156,7 +156,11 @@ class ComparedPolicy:
         )
 
     def make_row(self, results: Results) -> list[str]:
-        """Return the cells of the policy's row of the table: sizes, returns, successes."""
+        """Return the cells of this policy's row in `make_table`.
+
+        They are: its layer and memory, its number of parameters and of seeds, and for each
+        disturbance its mean return and share of successes.
+        """
         cells = [self.pooling, self.memory, *format_parameters_and_seeds(results, self.runs_folder)]
         for protocol in PROTOCOLS:
             some = list_protocol_results(results, self.runs_folder, protocol)

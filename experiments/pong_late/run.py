@@ -14,9 +14,10 @@ RECIPE = "experiments/pong_late/recipe.yaml"
 
 
 def make_student_step(start: Path, runs: Path, *, smoke: bool) -> ExperimentStep:
-    """Return the command line that trains a student of Pong further, with late and lost frames.
+    """Return the step (command line) that trains a student of Pong with late and lost frames.
 
-    `start` is the model file of a student that can already play.
+    `start` is the model file of a student that can already play, from which the training starts.
+    The new model is written in the folder `runs`. `smoke` makes it a short test.
     """
     out = runs / "student"
     return ExperimentStep(

@@ -27,9 +27,11 @@ CAMERA = ("reset", "reset,delay=1", "reset,lose=0.1", "reset,repeat=0.1")
 def make_steps(
     runs: Path, episodes: int, camera_episodes: int, *, smoke: bool = False
 ) -> list[ExperimentStep]:
-    """Return the command lines that evaluate policies under faults of real robots.
+    """Return the steps (command lines) that evaluate policies under faults of real robots.
 
-    A short test (`smoke`) has only the Ant, with two disturbances.
+    They write into the folder `runs`. `camera_episodes` is the number for policies that see camera
+    pictures, `episodes` that for the Ant. A short test (`smoke`) has only the Ant, with two
+    disturbances.
     """
 
     def make_evaluation_table_step(

@@ -21,8 +21,9 @@ def play_recorded_beginning_and_write_returns(
 ) -> int:
     """Test whether a policy finds an unknown order of the Ant's channels while it begins to walk.
 
-    It repeats the first actions of the recorded episodes in `bag`, and finds the order from their
-    effects. The returns are written to `results`, a JSON file. Return the exit status.
+    It repeats the mean first actions of the recorded episodes in `bag`, finds the order from their
+    effects, and walks on, for at most `steps` steps. The returns are written to `results`, a JSON
+    file, and other files to `folder`, which is emptied first. Return the exit status.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

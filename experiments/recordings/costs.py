@@ -103,7 +103,8 @@ class MeasuredNode:
     ) -> None:
         """Run ticks (control steps) at the Ant's rate, then pause while the recorder writes.
 
-        The CPU time of the process, pause included, is appended to `cpu_s`.
+        The CPU time of the process, pause included, is appended to `cpu_s`. For each tick,
+        `messages_by_tick` has the serialised messages by topic; `classes` has their classes.
         """
         from rclpy.serialization import deserialize_message
 
@@ -279,7 +280,8 @@ def measure_black_box_memory(seconds: float) -> dict[str, Any]:
 def run_cost_measurements(blocks: int, path: Path | None, *, memory: bool) -> int:
     """Measure what recording costs a policy node, print it, and return the exit status.
 
-    With `memory`, this is the memory of the black box (the newest seconds), else the CPU time.
+    With `memory`, this is the memory of the black box (the newest seconds), else the CPU time in
+    this many blocks of ticks. The figures are also written to `path`, a JSON file, if given.
     """
     found = measure_black_box_memory(30.0) if memory else measure_recording_costs(blocks)
     if memory:

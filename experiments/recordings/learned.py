@@ -55,7 +55,10 @@ class ReturnRequirement:
 def make_recording_step(
     name: str, model: str, episodes: int, seed: int, max_noise_sd: float
 ) -> ExperimentStep:
-    """Return the command line that records episodes of the Ant as a ROS bag."""
+    """Return the step (command line) that records episodes of the Ant as the ROS bag `name`.
+
+    The policy `model` walks, with noise on its actions of up to `max_noise_sd` standard deviation.
+    """
     return ExperimentStep(
         f"{RUNS}/{name}.json",
         f"python -m experiments recordings drive {RUNS}/{name} --model {model}"
@@ -64,7 +67,10 @@ def make_recording_step(
 
 
 def make_evaluation_step(model: str, out: str, *protocols: str) -> ExperimentStep:
-    """Return the command line that evaluates a model under some disturbances, such as "none"."""
+    """Return the step (command line) that evaluates a model under disturbances, such as "none".
+
+    The results are written to the file `out`.json.
+    """
     return ExperimentStep(
         f"{RUNS}/{out}.json",
         f"an-control evaluate {model} --episodes {EVALUATED} --seed {EVALUATION_SEED}"
@@ -73,7 +79,10 @@ def make_evaluation_step(model: str, out: str, *protocols: str) -> ExperimentSte
 
 
 def make_imitation_steps(name: str, bag: str, options: str) -> list[ExperimentStep]:
-    """Return the command lines that train a policy to imitate a recording, and evaluate it."""
+    """Return the steps (command lines) that train a policy to imitate a bag, and evaluate it.
+
+    `name` is that of the policy's folder, and `options` are those of `an-control distill`.
+    """
     model = f"{RUNS}/{name}/model.safetensors"
     command = f"an-control distill ant --bag {RUNS}/{bag} {options} --out {RUNS}/{name}"
     evaluation = make_evaluation_step(model, f"{name}_returns", "none", "reset")
@@ -81,10 +90,10 @@ def make_imitation_steps(name: str, bag: str, options: str) -> list[ExperimentSt
 
 
 def make_policy_and_monitor_steps(name: str, bag: str) -> list[ExperimentStep]:
-    """Return the command lines that learn a policy and its monitor from a recording.
+    """Return the steps (command lines) that learn a policy and its monitor from the ROS bag `bag`.
 
-    The last command evaluates both. The policy needs its channels in order, which the monitor
-    finds.
+    The last step evaluates both. The policy needs its channels in order, which the monitor finds.
+    `name` is that of the policy's folder.
     """
     model, watched = f"{RUNS}/{name}/model.safetensors", f"{RUNS}/{name}_watched.safetensors"
     return [

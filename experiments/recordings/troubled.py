@@ -199,7 +199,10 @@ TROUBLES = (
 
 
 def replay_troubled_recording(bag: Path, result: Path) -> dict[str, Any]:
-    """Replay a recording by `an-control replay`; return counts, such as of commands that differ."""
+    """Replay a recording by `an-control replay`; return counts, such as of commands that differ.
+
+    `bag` is the folder of the recording, `result` the JSON file that the command writes.
+    """
     command = [sys.executable, "-m", "an_control", "replay", str(bag), "--json", str(result)]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
@@ -222,10 +225,11 @@ def replay_troubled_recording(bag: Path, result: Path) -> dict[str, Any]:
 def record_and_replay_troubled_nodes(
     folder: Path, pieces: int, ticks: int, json_path: Path, seed: int
 ) -> int:
-    """Test that a replay repeats each command of a recorded policy node, in several recordings.
+    """Test that a replay repeats each command of a recorded policy node; return the exit status.
 
-    Recordings that have a result already are not made again. If a replay differs from its
-    recording, the recording is kept and the test ends with exit status 1.
+    The test makes and replays `pieces` recordings of `ticks` control steps, less those that have a
+    result in `json_path`. If a replay differs from its recording, the recording is kept in `folder`
+    and the test ends with exit status 1.
     """
     rows: list[dict[str, Any]] = json.loads(json_path.read_text()) if json_path.exists() else []
     for number in range(len(rows), pieces):

@@ -63,7 +63,8 @@ def estimate_generation_time(costs: GenerationCosts, workers: int) -> dict[str, 
     """Estimate how long a generation of evolution takes on a number of workers.
 
     Returns:
-        By name: duration, speed-up over one worker, efficiency (speed-up / workers), bottleneck.
+        By name: "generation_s", the duration; "speed_up" over one worker; "efficiency", speed_up /
+        workers; "bound", what takes longest: "optimiser", "playing" or "messages"; and "workers".
     """
     played, bound = _estimate_playing_time_and_bottleneck(costs, workers)
     whole = costs.optimiser_s + played
@@ -91,7 +92,11 @@ def _estimate_playing_time_and_bottleneck(
 
 
 def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
-    """Measure the costs of evolution on this machine; estimate its duration on many workers."""
+    """Measure the costs of evolution on this machine; estimate its duration on many workers.
+
+    Episodes are played for `seconds`. The result has the fields of `GenerationCosts`, the number of
+    a policy's parameters as "numbers", and as "rows" what `estimate_generation_time` returns.
+    """
     environment = find_environment_id(task)
     env = make_environment(environment)
     described = describe_task(env, task, environment)

@@ -109,7 +109,8 @@ def summarise_commands(
 ) -> dict[str, float]:
     """Return figures about received commands by name: rate, gaps between them, largest change.
 
-    A command is its time of arrival and its values. The first `settle_s` seconds are left out.
+    A command is a pair of its time of arrival in seconds and its values. Those of the first
+    `settle_s` seconds are left out. `hz` is the rate of the sensors, which is copied to the result.
     """
     begin_s = commands[0][0] + settle_s
     times_s = np.array([at for at, _ in commands if at >= begin_s])

@@ -69,6 +69,11 @@ class Ant:
 def measure_start(ant: Ant, seconds: float, cache_is_cold: bool) -> dict[str, Any]:
     """Start a policy node, let it control the robot, end it, and return what went wrong.
 
+    Args:
+        ant: The robot.
+        seconds: How long the node controls the robot.
+        cache_is_cold: Whether the node must compile its code, because its numba cache is empty.
+
     Returns:
         Counts by name, such as "safe_commands", the seconds until the first command, and the
         longest time between two commands.

@@ -57,8 +57,8 @@ class StudentComparison:
         students: Options of `an-control distill` for each student, by the student's name.
         protocols: The disturbances of the evaluation, with their headings in the table.
         evaluation_seed: The seed of the evaluation.
-        axis: The label of the picture's axis.
-        digits: The number of decimal places of a mean.
+        axis: The label of the axis of returns in the picture of `draw_picture`.
+        digits: The number of decimal places of a mean return in the table.
         evaluation_options: Further options of `an-control evaluate`.
         episodes: The number of episodes under each disturbance.
         seeds: The seeds of the trainings.
@@ -190,7 +190,11 @@ class ComparedStudent:
         ]
 
     def make_row(self, results: Results) -> list[str]:
-        """Return the cells of the student's row of the table."""
+        """Return the cells of this student's row in `make_table`.
+
+        They are: its name, its number of parameters and of seeds, and its mean return under each
+        disturbance.
+        """
         digits = self.comparison.digits
         shown = [
             f"{mean:.{digits}f} +- {err:.{digits}f}"

@@ -113,7 +113,7 @@ class LearnedRobot:
             run_an_control(*arguments, "--json", str(self.folder / f"{name}.json"))
 
     def make_row(self) -> list[str] | None:
-        """Return the cells of the robot's row of the table; None if no policy is learned yet."""
+        """Return the cells of this robot's row in `make_table`; None if it has no policy yet."""
         learned = self.read_result("learn")
         if learned is None:
             return None

@@ -208,10 +208,10 @@ class Bridge:
         self.run.answer_pause_and_step_requests()
 
     def end_episode(self) -> None:
-        """End the episode; in lockstep, also wait a short time for late commands, and count them.
+        """End the episode; in lockstep, first wait a short time for late commands and count them.
 
-        Late or missing commands without a time stamp are counted in `exchange.unmatched`: after one
-        of them, a step may have used the command of another step.
+        A command without a time stamp that is late or never arrives is counted in
+        `exchange.unmatched`: steps after it may have used the commands of other steps.
         """
         self.run.mark_episode_end()
         with suppress(StopRequestedError):  # the episode is complete anyway

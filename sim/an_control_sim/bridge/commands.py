@@ -77,7 +77,7 @@ class CommandReader:
 
     @property
     def topics_and_message_classes(self) -> list[tuple[str, Any]]:
-        """The command topics: for each a pair of its name and the class of its messages."""
+        """The pair (topic name, message class) of each command topic."""
         return [(one.topic, type(one.message)) for one in self._messages]
 
     @property
@@ -105,10 +105,10 @@ class CommandReader:
             topic_index: The index of the topic on which the message arrived.
 
         Returns:
-            A value for each of the topic's n actuators (n,).
+            The values (n,) of the topic's n actuators, in the order of the simulation YAML.
 
         Raises:
-            ValueError: The message is refused; the text says why.
+            ValueError: The message lacks an actuator, or a value is not finite.
         """
         span = self._slices[topic_index]
         values = self._messages[topic_index].read_values(message)
@@ -123,7 +123,7 @@ class CommandReader:
             topic_index: The index of the topic on which the message arrived.
 
         Raises:
-            ValueError: The message is refused; the text says why.
+            ValueError: The message lacks an actuator, or a value is not finite. Nothing is stored.
         """
         self._parts[topic_index] = self.read_commands(message, topic_index)
         self._taken_s[topic_index] = now_s
@@ -144,11 +144,10 @@ class CommandReader:
 
     @property
     def last_command_time_s(self) -> float:
-        """The time in seconds at which `newest_command` was received.
+        """The time in seconds at which `newest_command` was received, to see if it is too old.
 
-        It shows whether the command is too old. If the command is split over several topics, the
-        earliest of their receipts counts. The value is -inf until a message has arrived on every
-        command topic.
+        If there are several command topics, it is the time of the topic that was silent for
+        longest. It is -inf until a message has arrived on every command topic.
         """
         return min(self._taken_s)
 

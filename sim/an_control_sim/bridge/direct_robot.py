@@ -74,8 +74,8 @@ class DirectRobot:
     def step(self, values: np.ndarray) -> None:
         """Advance the physics by one step under a command.
 
-        The command reaches the robot as messages on the topics that the wiring names. If it lacks
-        one of the robot's command topics, the robot applies its safe command.
+        The wiring says on which topics the command is sent. If the wiring lacks one of the robot's
+        command topics, the robot applies its safe command.
 
         Args:
             values: The command (A,) in physical units, in the wiring's order.

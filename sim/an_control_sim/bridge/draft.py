@@ -61,7 +61,7 @@ class DraftTopic:
 class EnvironmentDraft:
     """Drafts of the two YAML files with which a policy controls an environment over ROS 2.
 
-    The other attributes show which models fit: those with the same channels, actuators and step.
+    A model fits the environment if it has the same channels, actuators and step length.
 
     Attributes:
         wiring: The text of the wiring file, which says which topics feed the policy.

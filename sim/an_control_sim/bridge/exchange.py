@@ -30,9 +30,9 @@ class Exchange:
 
     Args:
         topics: The names of the command topics.
-        stamped: For each command topic, whether its messages have a time stamp. Without one, a late
-            command could be mistaken for that of the next step. Therefore the next step first waits
-            for it.
+        stamped: For each command topic, whether its messages have a time stamp that names the step.
+            If not, each step first waits for an overdue command of the previous step, which it
+            could otherwise take for its own.
         publish: Publishes the readings of the current step.
         spin: Processes incoming messages until a time of `clock` in seconds; it may return earlier.
             It returns False if that time has passed already.

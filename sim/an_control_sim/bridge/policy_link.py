@@ -60,7 +60,8 @@ class PolicyLink:
         node: The simulator's node.
         policy: The name of the policy node; "" for any node that publishes commands.
         command_topics: The names of the command topics.
-        spin: Processes messages during a wait; see `Spin`.
+        spin: Processes ROS messages until a time of `time.monotonic()` in seconds; it may return
+            earlier. It returns False if that time has passed already.
         timeout_s: The maximum seconds of each wait.
     """
 
@@ -311,7 +312,8 @@ class PolicyDiagnostics:
         ticks: The number of control steps (ticks) since the node was activated.
         missed: The number of ticks that missed their deadline.
         repeats: The number of ticks without a new reading.
-        trips: How often the node's watchdog sent the safe command, because no command was sent.
+        trips: How often the node's watchdog sent the safe command, because the policy's command did
+            not come in time.
         longest_s: The longest time in seconds without a command.
         age_p50_ms: The median age, in milliseconds, of the readings when the command was sent.
         age_p99_ms: The 99th percentile of that age.

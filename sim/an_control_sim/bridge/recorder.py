@@ -34,7 +34,7 @@ class Recorder:
 
     Args:
         node: The node that subscribes.
-        path: The file to write: .mp4 for a video, .png for one image of many pictures.
+        path: The file to write: .mp4 for a video, .png for a grid of pictures of the whole run.
         topics: The image topics; pictures with the same stamp are shown side by side, scaled to the
             same height.
         rate_hz: Pictures per second of the video.

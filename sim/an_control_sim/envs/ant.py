@@ -46,8 +46,8 @@ class AntState:
         orientation: The orientation of the torso, a quaternion (x, y, z, w).
         velocity: The velocity (x, y, z) of the torso.
         angular_velocity: The angular velocity (x, y, z) of the torso.
-        centre: The mean (x, y) of the positions of all parts of the robot and of the floor. The
-            floor, at (0, 0), is counted as one more part.
+        centre: The mean position (x, y) of the robot's parts and the floor, which counts as one
+            more part at (0, 0).
     """
 
     joint_position: list[float]  # rad

@@ -97,9 +97,10 @@ def write_observations(states, observations):
     """Compute the observations of B episodes from their states.
 
     Args:
-        states: The states (6, B): position, velocity, angle and angular velocity, and the angle's
-            sine and cosine.
-        observations: The array (5, B) into which the observations are written.
+        states: The states (6, B). The rows are: the cart's position and velocity; the pole's angle,
+            angular velocity, sine and cosine.
+        observations: The array (5, B) to fill. The rows are: the cart's position and velocity; the
+            pole's cosine, sine and angular velocity.
     """
     for b in range(states.shape[1]):
         observations[0, b] = np.float32(states[0, b])
@@ -121,10 +122,10 @@ def advance_episodes(states, actions, rewards, ended):
     The positions change by the velocities before the step (explicit Euler).
 
     Args:
-        states: The states (6, B), which are changed in place.
-        actions: The actions (1, B).
-        rewards: The array (B,) into which the rewards are written.
-        ended: The array (B,) into which is written whether the cart has left the track.
+        states: The states (6, B), with rows as in `write_observations`; changed in place.
+        actions: The forces on the cart (1, B), in units of 10 N; clipped to [-1, 1].
+        rewards: The array (B,) to fill with the rewards.
+        ended: The array (B,) to fill: True if the cart has left the track.
     """
     for b in range(states.shape[1]):
         velocity, spin = states[1, b], states[3, b]
@@ -146,7 +147,7 @@ def advance_episodes(states, actions, rewards, ended):
 
 
 def draw_start_state_of_seed(seed: int) -> np.ndarray:
-    """Return the state (6,) in which an episode starts, drawn at random by this seed."""
+    """Return the random start state of a seed (6,), in the order of `write_observations`."""
     return _draw_random_start_state(seeding.np_random(seed)[0])
 
 
@@ -175,12 +176,12 @@ class CartPoleBatch(NamedTuple):
 
 
 class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
-    """A cart that swings up a pole and balances it near the middle, pushed with up to 10 N.
+    """A cart that swings up a pole and balances it near the middle of a track.
 
-    The observation is (5,) float32 in the order of `CARTPOLE_CHANNELS` (units m, m/s, 1, 1, rad/s).
-    The reward depends on the state after a step: (cos(angle) + 1) / 2 * cos(pi/2 * position / 2.4
-    m). An episode ends when the cart leaves +-2.4 m. From about one start in three no policy has
-    ever solved the task.
+    The observation is (5,) float32: the cart's position in m and velocity in m/s; the pole's
+    cosine, sine and angular velocity in rad/s. The action (1,) is the force in units of 10 N. The
+    reward is (cos(angle) + 1) / 2 * cos(pi/2 * position / 2.4 m) after the step. An episode ends
+    when the cart leaves +-2.4 m. From about one start in three no policy has ever solved the task.
 
     Args:
         render_mode: "rgb_array" or None.

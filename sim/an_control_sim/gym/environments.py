@@ -566,7 +566,7 @@ def has_patch_observations(env: gymnasium.Env[Any, Any]) -> bool:
 
 
 def count_action_numbers_by_choice(env: gymnasium.Env[Any, Any]) -> tuple[int, ...]:
-    """Return how many numbers of an action stand for each choice that the action consists of.
+    """Return for each choice in an environment's actions by how many numbers it is encoded.
 
     A choice among k options has k numbers, of which the largest wins; a bit has one number. For
     example, Discrete(3) gives (3,). The result is () if any part of the action is a Box.

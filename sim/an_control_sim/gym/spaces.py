@@ -524,11 +524,10 @@ def _are_all_bounds_minus_one_and_one(space: spaces.Box) -> bool:
 
 
 def compute_finite_bounds(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values of a continuous action to which the policy's numbers -1 and 1 are scaled.
+    """Return finite bounds of a Box, to which a policy's numbers from -1 to 1 are scaled.
 
-    These are the bounds of the space. If a number has no bounds, they are -1 and 1. If it has one
-    bound, they are 2 apart and as near to -1 and 1 as that bound allows: 5 and 7 for a minimum of
-    5.
+    A number without bounds gets -1 and 1. A number with a single bound gets two that are 2 apart,
+    as near to -1 and 1 as the bound allows: 5 and 7 for a minimum of 5.
 
     Returns:
         The lower bounds (A,) and the upper bounds (A,), float64.

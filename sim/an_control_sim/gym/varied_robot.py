@@ -85,7 +85,10 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode in the state that `vary_robot` has set: "usual", "rest" or "posture"."""
+        """Start an episode in the state that `vary_robot` has set.
+
+        It is "usual", "rest" (after 2 s without torque) or "posture" (at random joint positions).
+        """
         self._effect = None
         if self._settings.start != NOMINAL.start:
             options = {**(options or {}), "start": self._settings.start}

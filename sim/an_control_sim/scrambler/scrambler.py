@@ -167,10 +167,13 @@ sources. It is half of the default wait of the policy node, which reads the resu
 class Scrambler:
     """A disturber of a robot's readings, which publishes the result on the topic `scrambled`.
 
-    Clients can change the settings by the node's parameters at run time, and permute the signals by
-    its service `~/shuffle`. Its parameter `order` moves single signals to other channels, where
-    they stay, also in later episodes. A channel that appears only after the first step is included
-    from then on, and the random permutations of the episode are drawn again.
+    At run time a client can:
+
+    - change the disturbance by the node's parameters;
+    - permute all signals among the channels by the service `~/shuffle`;
+    - move single signals to other channels, for all later episodes, by the parameter `order`.
+
+    When a new channel appears, the random permutations of the episode are drawn again with it.
 
     Args:
         node: The node on which topics, parameters and services are created.
@@ -265,7 +268,7 @@ class Scrambler:
             changes: The new signal of each channel: a channel id, `noise`, or "" for none.
 
         Raises:
-            ValueError: A channel or signal is not known or not allowed now.
+            ValueError: A channel or signal is not known, or the settings forbid the change.
         """
         behind = dict(zip(self._disturber.ids, self._disturber.signal_ids_by_slot, strict=True))
         self._check_signals_can_be_moved(changes)

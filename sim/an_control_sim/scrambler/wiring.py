@@ -38,12 +38,13 @@ def derive_scrambled_wiring(
 
     A wiring says which topics feed which channels. In the result each channel reads its own id in
     `scrambled`, with the same maximum age and weight as before, but without scale, clip or crop:
-    the scrambler has applied them. The command is the same. Sources that are required, or measure
-    the actuators' positions, are still read from the robot.
+    the scrambler has applied them. The command is the same. Sources (topics) that are required, or
+    measure the actuators' positions, are still read from the robot.
 
-    A last entry `*` reads all other channels in the message. Its weight is 0 if each channel of the
-    robot has an entry of its own. Otherwise it has no weight of its own: then it also reads the
-    channels of unknown wildcards, and those whose ids cannot be written in a field path.
+    A last entry `*` reads all other ids in the message. If each channel of the robot has an entry,
+    these are only channels that the disturbance adds, so the weight of `*` is 0. Otherwise they
+    include channels of the robot whose ids are not known in advance or cannot be written in a field
+    path; then `*` has no weight.
 
     Args:
         wiring: The robot's wiring.
