@@ -160,7 +160,10 @@ class ActingPolicy:
         self.wanted = None
 
     def restart_monitor(self) -> None:
-        """Restart each policy's monitor, which would take changed scales for rewired sensors."""
+        """Restart each policy's identity monitor, because scales of channels have changed.
+
+        The monitor detects rewired sensors, and would take the changed readings for them.
+        """
         self.policy.restart_monitor()
         if self._next is not None:
             self._next.policy.restart_monitor()

@@ -263,9 +263,9 @@ def describe_scale_differences(wiring: Wiring, model_path: str, model: Model) ->
 
 
 def describe_assumed_limit(model_path: str, model: Model) -> str:
-    """Return a note if an ONNX model's actions are cut off at 1 only by assumption, else "".
+    """Return a note if an ONNX model's actions are only assumed to be limited to -1..1, else "".
 
-    The note says how to name the largest action in a file.
+    The note says how to name the true limit in a file.
     """
     if model.network is None or not model.network.layout.limit_is_assumed:
         return ""

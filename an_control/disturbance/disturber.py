@@ -60,7 +60,7 @@ class Garbage:
         self._walk = np.zeros(channel_count)
 
     def draw_readings(self, ticks: int) -> NDArray[np.float32]:
-        """Return the readings (ticks, K) of the next ticks."""
+        """Return meaningless readings (ticks, K) for the next `ticks` ticks."""
         noise = self._rng.standard_normal((ticks, len(self._sd)))
         walks = np.cumsum(np.vstack([self._walk, self._step * noise]), axis=0)[1:]
         self._walk = walks[-1]
@@ -206,10 +206,10 @@ T = TypeVar("T")
 
 
 class DelayLine(Generic[T]):
-    """A delay of items by a number of ticks.
+    """A delay of items, such as messages, by a number of ticks.
 
-    Call it in each tick with the newest item; it returns the item of an earlier tick. As long as no
-    item is old enough, it returns the first one.
+    Call it in each tick with the newest item and the delay. It returns the item from that many
+    ticks ago, or the first item if no item is that old.
     """
 
     def __init__(self) -> None:
@@ -312,8 +312,8 @@ class Permutation:
         """Permute the signals at random; return for each slot the index of its signal, as (N,).
 
         Args:
-            moved_count: The number of signals that exchange their slots, in a ring; all others stay
-                where they are. With 0 all signals are permuted.
+            moved_count: The number of signals, drawn at random, that exchange their slots; all
+                others stay where they are. With 0 all signals are permuted.
         """
         self.drawn += 1
         places = self._rng.permutation(len(self.signals))
@@ -387,15 +387,15 @@ class Plan(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """The readings that a policy gets in a disturbed episode: K messages of S readings each.
+    """A recorded episode with disturbances added: K messages to the policy, of S readings each.
 
     The first N readings of a message are those of the robot's N channels. Readings of copied
     channels follow, then those of noise channels.
 
     Attributes:
         values: (K, S) the readings, NaN for a missing one.
-        signals: (K, S) the index of the signal from which each reading comes; N for noise and for a
-            meaningless reading.
+        signals: (K, S) the index (0 to N - 1) of the signal from which each reading comes; N for
+            noise and for a meaningless reading.
         steps: (K,) the step in which each message arrives.
     """
 
@@ -474,7 +474,7 @@ class Disturber:
     def shuffle(self) -> None:
         """Permute the signals among the input slots now.
 
-        The setting `swap` says how many signals move; with 0 all of them do.
+        The setting `swap` says how many signals exchange their slots; 0 means all.
         """
         self._permutation.draw_permutation(self.settings.swap)
         self._update_sent_signals_and_ids()

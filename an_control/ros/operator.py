@@ -141,7 +141,7 @@ class Operator:
             rclpy.spin_once(self._caller, timeout_sec=SLICE_S)
 
     def count_nodes_of_name(self, node: str) -> int:
-        """Return how many nodes with a full name are known on the network by now."""
+        """Return how many nodes with the full name `node` ROS has discovered so far."""
         names = self._caller.get_node_names_and_namespaces()
         return sum(f"{space.rstrip('/')}/{name}" == node for name, space in names)
 

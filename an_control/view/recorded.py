@@ -92,7 +92,7 @@ class Track:
         return messages[place - 1] if place else None
 
     def drop_alternate_messages_and_count_bytes(self) -> int:
-        """Drop every second message to save memory; return the size of the others in bytes."""
+        """Drop every second message to save memory; return the bytes that remain."""
         times, messages = self._kept
         self._kept = times[::2], messages[::2]
         return sum(map(len, self._kept[1]))

@@ -47,7 +47,7 @@ HEADERS = {
 
 
 class ShownRobot(Protocol):
-    """A robot, running or recorded, that the page shows."""
+    """Interface of a robot, running or recorded, that the page shows."""
 
     clients: BrowserClients
 

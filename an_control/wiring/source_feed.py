@@ -225,9 +225,9 @@ class KeptMessages:
 
 
 class ChannelAges:
-    """For each of a source's n channels, arrival time and maximum age of its newest message.
+    """A record of when each of a source's n channels was received, and how old it may become.
 
-    A message may have only some of the channels, so these messages may differ.
+    Channels may have different times, because a message may have only some of them.
     """
 
     def __init__(self, config: SourceConfig, readers: Iterable[Reader]) -> None:
@@ -256,8 +256,8 @@ class ChannelAges:
         Args:
             channels_in_message: Which of the source's n channels the message has, as bools (n,).
             stored: The message.
-            previous: The message that was read before this one, or None. All channels came from it
-                if `partial` is false.
+            previous: The message that was read before this one, or None. While the attribute
+                `partial` is false, all channels have its arrival time.
         """
         if not self.partial and previous is not None:
             self.arrivals[:] = previous[2]
