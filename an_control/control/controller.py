@@ -171,10 +171,10 @@ class ActingPolicy:
     def set_previous_action_and_swap_if_ready(
         self, readings: Readings, last_command: np.ndarray | None
     ) -> bool:
-        """Tell the policies which command was really sent; replace the old policy if it is time.
+        """Tell the policies which command was sent; let a new policy take over after one second.
 
-        Call this before the policy's step. A new policy from `start_policy_swap` makes a step on
-        these readings, whose action is not used. After one second of steps it replaces the old one.
+        Call this before the policy's step. During that second a new policy from
+        `start_policy_swap` makes a step on these readings too, but its action is not used.
 
         Args:
             readings: The sensor readings of this tick, which no policy has seen yet.
@@ -469,7 +469,10 @@ class Controller:
         )
 
     def explain_wrong_rate(self) -> str:
-        """Return why the policy should not run at the wiring's control rate, or "" if it may."""
+        """Return why the policy should not run at the wiring's control rate, or "" if it may.
+
+        It may if it was trained at this rate (with a tolerance of 10 %) or at an unknown one.
+        """
         return explain_wrong_rate(self.wiring, self.acting.policy.model)
 
     def explain_disabled_monitor(self) -> str:

@@ -69,7 +69,10 @@ def check_wiring_fits_model(
 
 
 def explain_wrong_rate(wiring: Wiring, model: Model) -> str:
-    """Return why a model should not run at the wiring's control rate, or "" if it may."""
+    """Return why a model should not run at the wiring's control rate, or "" if it may.
+
+    It may if it was trained at this rate (with a tolerance of 10 %) or at an unknown one.
+    """
     trained_s = model.task.step_s
     if not trained_s or abs(1.0 / wiring.rate_hz / trained_s - 1.0) <= RATE_TOLERANCE:
         return ""

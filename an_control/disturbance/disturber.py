@@ -118,8 +118,8 @@ class Faults:
     def change_settings(self, settings: DisturbanceSettings) -> None:
         """Apply other settings of the sensor faults from the next tick on.
 
-        The same signals stay frozen or meaningless. The constant offsets of the signals stay the
-        same too, except for the factor `bias`. If the new settings have no fault at all, readings
+        The same signals stay frozen or meaningless. Each signal keeps its random constant offset,
+        which the new setting `bias` scales. If the new settings have no fault at all, readings
         that a delay still holds back are discarded.
         """
         self._settings = settings
@@ -367,7 +367,7 @@ Message: TypeAlias = tuple[NDArray[np.float32], tuple[str, ...]]
 
 
 class Plan(NamedTuple):
-    """The shuffles, missing channels, copies and noise of an episode, drawn in advance.
+    """The plan of an episode's shuffles, missing channels, copies and noise, drawn in advance.
 
     Slots (positions at which readings arrive) and signals are given by their indices in
     `Disturber.ids`.

@@ -29,7 +29,7 @@ SHUFFLES = "none, reset, K, reset+K; K steps >= 1"
 
 @dataclass(frozen=True)
 class Shuffle:
-    """The times at which sensor signals are permuted between the channels.
+    """A setting that says in which steps the sensor signals are permuted among the input slots.
 
     Args:
         at_reset: Whether to permute the signals at an episode's start.

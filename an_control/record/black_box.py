@@ -45,7 +45,7 @@ CLOSE_S = 3.0
 
 
 class Batch(NamedTuple):
-    """Group of successive notes (records of what a node did), which are added and dropped together.
+    """Group of successive notes (records of what a node did) that a black box drops together.
 
     Attributes:
         notes: The notes, each with a time.

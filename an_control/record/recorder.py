@@ -92,9 +92,9 @@ def get_needed_install_command() -> str:
 
 
 class MessageNumbers:
-    """Numbers of recorded messages and of sources (topic subscriptions).
+    """Counter of recorded messages, and the numbers of the sources (topic subscriptions).
 
-    Later notes refer to messages and sources by these numbers.
+    Later records refer to messages and sources by these numbers.
     """
 
     def __init__(self) -> None:

@@ -69,7 +69,7 @@ def is_periodic(config: SourceConfig) -> bool:
 
 
 def describe_wrong_rate(config: SourceConfig, rates_hz: Sequence[float], control_hz: float) -> str:
-    """Return a warning if a source (topic) sends at another rate than expected, else "".
+    """Return a warning if a source's message rate is wrong by more than a factor 1.25, else "".
 
     Args:
         config: The source.

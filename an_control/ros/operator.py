@@ -148,8 +148,8 @@ class Operator:
     def latch_estop(self, node: str) -> FailureReason:
         """Latch a node's e-stop (emergency stop). Return why it refused, or "".
 
-        This uses a topic, which also reaches further nodes of the same name, and then a service. If
-        the node has ended before it answered, this counts as success.
+        It publishes on a topic, to reach further nodes of this name too, and then calls a service.
+        If the node has ended before it answered, this counts as success.
 
         Raises:
             TimeoutError: The node is not there, or it is there and does not answer.

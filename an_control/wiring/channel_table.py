@@ -594,7 +594,7 @@ class ChannelTable:
         return [id_ for reader in readers for id_ in reader.find_ids_by_element_name(element_names)]
 
     def list_missing_sources(self) -> list[str]:
-        """Return the names of the required sources without a usable message at the newest read."""
+        """Return the required sources that had no fresh, readable message at the newest read."""
         return self._missing.list_missing_sources()
 
     def explain_missing_channels(self, now_ns: int) -> dict[str, list[str]]:

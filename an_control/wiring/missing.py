@@ -219,7 +219,7 @@ class MissingReport:
             feed.fresh = True
 
     def list_missing_sources(self) -> list[str]:
-        """Return the names of the required sources without a usable message at the newest read."""
+        """Return the required sources that had no fresh, readable message at the newest read."""
         return [feed.config.name for feed in self._required if not feed.fresh]
 
     def explain_missing_channels(self, now_ns: int) -> dict[str, list[str]]:

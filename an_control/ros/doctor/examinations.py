@@ -53,7 +53,7 @@ class Examinations:
     def send_request_if_due(self, ticks: RecentTicks) -> None:
         """Send the recorded ticks to the process that looks for mistakes in the wiring.
 
-        Do nothing while that process is busy, during a pause, or if there are too few ticks.
+        Do nothing while that process is busy, during a pause, or if there are fewer than 80 ticks.
         """
         if self.process.is_busy or len(ticks) < LEAST_TICKS or self._clock() < self._next_s:
             return
