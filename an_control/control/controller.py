@@ -303,8 +303,8 @@ class Controller:
     def tick(self, now_ns: int, stamp_ns: int | None) -> Readings:
         """Read the sensors, let the policy make a step on new readings, and return the readings.
 
-        The policy makes no step if too few channels have readings. Call `compute_command`
-        afterwards to get the command that is to be sent.
+        The policy makes no step if a required source is missing or too few channels have readings.
+        Call `compute_command` afterwards to get the command that is to be sent.
 
         Args:
             now_ns: The time now in ns, against which the age of readings is measured.
@@ -486,8 +486,8 @@ class Controller:
         """Return sentences for the log on what is unusual in the wiring and the model.
 
         They tell how the channels in the wiring file differ from the model's, which sources
-        (subscribed topics) feed no channel (input of the policy), and whether rewired sensors are
-        detected. Channels that match a wildcard (`*`) count if they are present now.
+        (subscribed topics) feed no channel (input of the policy), and whether all weights are 0 or
+        rewired sensors are not detected. Channels of a wildcard (`*`) count if present now.
         """
         policy = self.acting.policy
         found = compare_channels(self.wiring, self.table.ids, policy.model)

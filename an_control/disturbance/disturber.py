@@ -498,7 +498,7 @@ class Disturber:
 
     @property
     def has_message_arrived(self) -> bool:
-        """Whether a message arrived in the newest tick; if not, `disturb` returned the old one."""
+        """Whether a message arrived in the newest tick; if not, `disturb` repeated its result."""
         return self._delivery.arrived
 
     @property
@@ -534,7 +534,8 @@ class Disturber:
             ids: Their channels' ids (n,).
 
         Returns:
-            A pair: the readings (m,) that arrive, and their ids (m,).
+            A pair: the readings (m,) that arrive, and the ids (m,) under which they arrive. These
+            are the ids of the input slots, or with the setting `announce` those of the signals.
         """
         return self._delivery.send_and_get_newest_arrived(
             self._disturb_tick(values, ids), self.settings

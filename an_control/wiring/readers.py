@@ -308,7 +308,7 @@ class Reader(ABC):
     def read_into_row(self, message: Any, row: Row) -> Mask | None:
         """Write the numbers that a message has for the N channels of this reader into an array.
 
-        An unusable number (such as NaN, or one whose element is ambiguous) is written as its
+        An unusable number (such as NaN, or one whose element name occurs twice) is written as its
         replacement in the wiring file, or as NaN.
 
         Args:
@@ -607,7 +607,7 @@ class GrowingReader(Reader):
     def add_channels_if_new(self, message: Any, time_ns: int) -> bool:
         """Add channels for array elements that come for the first time in a message.
 
-        Channels whose elements have been missing for too long may be dropped.
+        Channels whose elements have been missing for the removal delay may be dropped.
 
         Args:
             message: Message of the source.
