@@ -70,8 +70,8 @@ class BlackBox:
         seconds: Time in s for which notes are kept.
         node: Full name of the node.
         encoder: Converter of notes to messages.
-        state: Content for the start of each written black box. Dropped notes of changes of state
-            are added to it.
+        state: Content for the start of each written black box. A change of state is added to it
+            when its note is dropped.
         log: Function that logs a line.
     """
 

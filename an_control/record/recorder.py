@@ -414,7 +414,7 @@ class NodeRecorder:
             self._notes.append((MODEL, f"model:{model.sha256}", model.content, time_ns))
 
     def flush(self, *, even_if_few: bool = False) -> None:
-        """Pass the queued notes to the writer or the black box, once in several ticks.
+        """Pass the queued notes to the writer or the black box, every few ticks.
 
         If another thread is flushing, this call returns at once.
 

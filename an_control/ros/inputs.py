@@ -373,7 +373,7 @@ class Inputs:
     def store_newest_messages_for_moved_sources(
         self, sources: Iterable[str], is_stamp_awaited: Callable[[int | None], bool]
     ) -> None:
-        """Give each moved source the last message on its new topic from before it read that topic.
+        """Give each moved source the last message that arrived on its new topic before the move.
 
         In lockstep with a simulator the next tick (control step) may still need this message.
 

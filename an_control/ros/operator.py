@@ -152,7 +152,7 @@ class Operator:
         If the node has ended before it answered, this counts as success.
 
         Raises:
-            TimeoutError: The node is not there, or it is there and does not answer.
+            TimeoutError: The node is not found, or it is found but does not answer.
         """
         try:
             self._wait_for_service_and_get_client(Trigger, f"{node}/estop")

@@ -59,7 +59,7 @@ class NoiseCommand(_Command):
 
 
 class CopyCommand(_Command):
-    """A command to let one more input slot carry a sensor's signal, instead of its own."""
+    """A command to copy a sensor's signal to one more input slot, replacing the slot's signal."""
 
     signal: Name
     slot: Name

@@ -43,7 +43,7 @@ Values = NDArray[np.float64]
 
 
 class Repairs:
-    """Object that replaces unusable numbers (NaN, infinite, out of range) by chosen values.
+    """Object that replaces unusable numbers (NaN, infinite, out of range) by the wiring's values.
 
     Args:
         configs: Settings of each of N channels, with the values. A single item is used for all
