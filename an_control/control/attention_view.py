@@ -36,17 +36,16 @@ def select_attention_columns(policy: Policy, ids: Sequence[str]) -> np.ndarray |
 def select_key_rows(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
     """Return the attention keys (N, k) of the newest step, one row of k numbers for each id.
 
-    Channels with similar keys get similar attention. A policy that reads camera images has no keys.
-    Its channels are image patches, and the row of a patch is what it added to the output of the
-    attention layer.
+    Channels with similar keys get similar attention. If a policy reads camera images, the row of an
+    image patch is not a key, but what the patch added to the output of the attention layer.
 
     Args:
         policy: The policy.
         ids: The ids (N,) of the wanted channels, in the order of the rows.
 
     Returns:
-        The rows; None if the policy has none, or if one of the channels was not among the inputs of
-        its newest step.
+        The rows; None if the policy has no such rows, or if one of the channels was not among the
+        inputs of its newest step.
     """
     keys = policy.keys
     if keys is None:

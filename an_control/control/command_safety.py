@@ -59,16 +59,16 @@ class LastCommand:
     def values(self) -> Values | None:
         """The newest command (A,) on the robot's topics, which must not be modified.
 
-        It is None while the newest command is unknown.
+        It is None if no command was recorded yet, or since `forget_command` was called.
         """
         return self.values_and_sequence_number[0]
 
     @property
     def values_and_sequence_number(self) -> tuple[Values | None, int]:
-        """A pair: the newest command (A,) and its number; (None, -1) if the command is unknown.
+        """A pair: the newest command (A,) on the robot's topics, and its number.
 
-        Commands are numbered from 1, in the order in which they were recorded. The array must not
-        be modified.
+        Recorded commands are numbered from 1. The pair is (None, -1) if no command was recorded
+        yet, or since `forget_command` was called. The array must not be modified.
         """
         known = self._known
         return (None, -1) if known is None else (known[0], known[2])
@@ -84,7 +84,7 @@ class LastCommand:
         self._known = None
 
     def compute_age_ns(self, now_ns: int) -> int | None:
-        """Return the age of the newest command in ns, or None while it is unknown.
+        """Return the age of the newest command in ns, or None if no command is stored.
 
         The age is negative if the clock has been set back since that command.
         """
@@ -211,9 +211,9 @@ class SafetyGate:
         """The policy's share (0..1) in the previous command; the rest is the ramp's start."""
 
     def restart_at_next_positions(self) -> None:
-        """Restart from the safe command, and discard the positions that were measured so far.
+        """Restart from the safe command, with positions that are measured after this call.
 
-        Call this at activation, because those positions may be old.
+        Call this at activation, because positions that were measured before may be old.
         """
         self.safe_command.forget_positions(also_measured=True)
         self.restart_from_safe_command()

@@ -160,7 +160,10 @@ class ActingPolicy:
         self.wanted = None
 
     def restart_monitor(self) -> None:
-        """Restart each policy's monitor, which would take changed scales for rewired sensors."""
+        """Restart each policy's identity monitor, because scales of channels have changed.
+
+        The monitor detects rewired sensors, and would take the changed readings for them.
+        """
         self.policy.restart_monitor()
         if self._next is not None:
             self._next.policy.restart_monitor()
@@ -168,10 +171,10 @@ class ActingPolicy:
     def set_previous_action_and_swap_if_ready(
         self, readings: Readings, last_command: np.ndarray | None
     ) -> bool:
-        """Tell the policies which command was really sent; replace the old policy if it is time.
+        """Tell the policies which command was sent; let a new policy take over after one second.
 
-        Call this before the policy's step. A new policy from `start_policy_swap` makes a step on
-        these readings, whose action is not used. After one second of steps it replaces the old one.
+        Call this before the policy's step. During that second a new policy from
+        `start_policy_swap` makes a step on these readings too, but its action is not used.
 
         Args:
             readings: The sensor readings of this tick, which no policy has seen yet.
@@ -300,8 +303,8 @@ class Controller:
     def tick(self, now_ns: int, stamp_ns: int | None) -> Readings:
         """Read the sensors, let the policy make a step on new readings, and return the readings.
 
-        The policy makes no step if too few channels have readings. Call `compute_command`
-        afterwards to get the command that is to be sent.
+        The policy makes no step if a required source is missing or too few channels have readings.
+        Call `compute_command` afterwards to get the command that is to be sent.
 
         Args:
             now_ns: The time now in ns, against which the age of readings is measured.
@@ -466,7 +469,10 @@ class Controller:
         )
 
     def explain_wrong_rate(self) -> str:
-        """Return why the policy should not run at the wiring's control rate, or "" if it may."""
+        """Return why the policy should not run at the wiring's control rate, or "" if it may.
+
+        It may if it was trained at this rate (with a tolerance of 10 %) or at an unknown one.
+        """
         return explain_wrong_rate(self.wiring, self.acting.policy.model)
 
     def explain_disabled_monitor(self) -> str:
@@ -480,8 +486,8 @@ class Controller:
         """Return sentences for the log on what is unusual in the wiring and the model.
 
         They tell how the channels in the wiring file differ from the model's, which sources
-        (subscribed topics) feed no channel (input of the policy), and whether rewired sensors are
-        detected. Channels that match a wildcard (`*`) count if they are present now.
+        (subscribed topics) feed no channel (input of the policy), and whether all weights are 0 or
+        rewired sensors are not detected. Channels of a wildcard (`*`) count if present now.
         """
         policy = self.acting.policy
         found = compare_channels(self.wiring, self.table.ids, policy.model)

@@ -69,7 +69,10 @@ def check_wiring_fits_model(
 
 
 def explain_wrong_rate(wiring: Wiring, model: Model) -> str:
-    """Return why a model should not run at the wiring's control rate, or "" if it may."""
+    """Return why a model should not run at the wiring's control rate, or "" if it may.
+
+    It may if it was trained at this rate (with a tolerance of 10 %) or at an unknown one.
+    """
     trained_s = model.task.step_s
     if not trained_s or abs(1.0 / wiring.rate_hz / trained_s - 1.0) <= RATE_TOLERANCE:
         return ""
@@ -263,9 +266,9 @@ def describe_scale_differences(wiring: Wiring, model_path: str, model: Model) ->
 
 
 def describe_assumed_limit(model_path: str, model: Model) -> str:
-    """Return a note if an ONNX model's actions are cut off at 1 only by assumption, else "".
+    """Return a note if an ONNX model's actions are only assumed to be limited to -1..1, else "".
 
-    The note says how to name the largest action in a file.
+    The note says how to name the true limit in a file.
     """
     if model.network is None or not model.network.layout.limit_is_assumed:
         return ""

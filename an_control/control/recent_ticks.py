@@ -33,7 +33,7 @@ class TickArrays(NamedTuple):
 
 
 class RecentTicks:
-    """A ring buffer with the readings and commands of the last ten seconds or so.
+    """A ring buffer with the readings and commands of the last ten seconds (200 to 5000 ticks).
 
     Args:
         ids: Ids of the N channels whose readings are stored, in the order of the arrays.

@@ -60,7 +60,7 @@ class Garbage:
         self._walk = np.zeros(channel_count)
 
     def draw_readings(self, ticks: int) -> NDArray[np.float32]:
-        """Return the readings (ticks, K) of the next ticks."""
+        """Return meaningless readings (ticks, K) for the next `ticks` ticks."""
         noise = self._rng.standard_normal((ticks, len(self._sd)))
         walks = np.cumsum(np.vstack([self._walk, self._step * noise]), axis=0)[1:]
         self._walk = walks[-1]
@@ -118,8 +118,8 @@ class Faults:
     def change_settings(self, settings: DisturbanceSettings) -> None:
         """Apply other settings of the sensor faults from the next tick on.
 
-        The same signals stay frozen or meaningless. The constant offsets of the signals stay the
-        same too, except for the factor `bias`. If the new settings have no fault at all, readings
+        The same signals stay frozen or meaningless. Each signal keeps its random constant offset,
+        which the new setting `bias` scales. If the new settings have no fault at all, readings
         that a delay still holds back are discarded.
         """
         self._settings = settings
@@ -206,10 +206,10 @@ T = TypeVar("T")
 
 
 class DelayLine(Generic[T]):
-    """A delay of items by a number of ticks.
+    """A delay of items, such as messages, by a number of ticks.
 
-    Call it in each tick with the newest item; it returns the item of an earlier tick. As long as no
-    item is old enough, it returns the first one.
+    Call it in each tick with the newest item and the delay. It returns the item from that many
+    ticks ago, or the first item if no item is that old.
     """
 
     def __init__(self) -> None:
@@ -312,8 +312,8 @@ class Permutation:
         """Permute the signals at random; return for each slot the index of its signal, as (N,).
 
         Args:
-            moved_count: The number of signals that exchange their slots, in a ring; all others stay
-                where they are. With 0 all signals are permuted.
+            moved_count: The number of signals, drawn at random, that exchange their slots; all
+                others stay where they are. With 0 all signals are permuted.
         """
         self.drawn += 1
         places = self._rng.permutation(len(self.signals))
@@ -367,7 +367,7 @@ Message: TypeAlias = tuple[NDArray[np.float32], tuple[str, ...]]
 
 
 class Plan(NamedTuple):
-    """The shuffles, missing channels, copies and noise of an episode, drawn in advance.
+    """The plan of an episode's shuffles, missing channels, copies and noise, drawn in advance.
 
     Slots (positions at which readings arrive) and signals are given by their indices in
     `Disturber.ids`.
@@ -387,15 +387,15 @@ class Plan(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """The readings that a policy gets in a disturbed episode: K messages of S readings each.
+    """A recorded episode with disturbances added: K messages to the policy, of S readings each.
 
     The first N readings of a message are those of the robot's N channels. Readings of copied
     channels follow, then those of noise channels.
 
     Attributes:
         values: (K, S) the readings, NaN for a missing one.
-        signals: (K, S) the index of the signal from which each reading comes; N for noise and for a
-            meaningless reading.
+        signals: (K, S) the index (0 to N - 1) of the signal from which each reading comes; N for
+            noise and for a meaningless reading.
         steps: (K,) the step in which each message arrives.
     """
 
@@ -474,7 +474,7 @@ class Disturber:
     def shuffle(self) -> None:
         """Permute the signals among the input slots now.
 
-        The setting `swap` says how many signals move; with 0 all of them do.
+        The setting `swap` says how many signals exchange their slots; 0 means all.
         """
         self._permutation.draw_permutation(self.settings.swap)
         self._update_sent_signals_and_ids()
@@ -498,7 +498,7 @@ class Disturber:
 
     @property
     def has_message_arrived(self) -> bool:
-        """Whether a message arrived in the newest tick; if not, `disturb` returned the old one."""
+        """Whether a message arrived in the newest tick; if not, `disturb` repeated its result."""
         return self._delivery.arrived
 
     @property
@@ -534,7 +534,8 @@ class Disturber:
             ids: Their channels' ids (n,).
 
         Returns:
-            A pair: the readings (m,) that arrive, and their ids (m,).
+            A pair: the readings (m,) that arrive, and the ids (m,) under which they arrive. These
+            are the ids of the input slots, or with the setting `announce` those of the signals.
         """
         return self._delivery.send_and_get_newest_arrived(
             self._disturb_tick(values, ids), self.settings

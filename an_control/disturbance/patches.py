@@ -45,7 +45,7 @@ class DisturbedPatches:
 
     @property
     def has_message_arrived(self) -> bool:
-        """Whether a message arrived in the newest tick; if not, `disturb` returned the old one."""
+        """Whether a message arrived in the newest tick; if not, `disturb` repeated its result."""
         return self._disturber.has_message_arrived
 
     def draw_robot_stop(self, step_s: float) -> RobotStop | None:

@@ -51,10 +51,10 @@ class RandomStreams:
         self._places: np.ndarray | None = None
 
     def draw_fraction_of_each_range(self, range_count: int) -> np.ndarray:
-        """Return a random position (0 to 1) for each setting that can have a range.
+        """Return a random number from 0 to 1 for each setting with a range, as (range_count,).
 
-        The position says where in its range, from low to high, the setting's number for this
-        episode lies. The first call draws all positions; later calls return the same ones.
+        It says where in its range, from low (0) to high (1), the setting's value for this episode
+        lies. The first call draws the numbers; later calls return the same ones.
 
         Args:
             range_count: The number of settings that can have a range, equal in all calls.

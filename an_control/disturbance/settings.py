@@ -29,7 +29,7 @@ SHUFFLES = "none, reset, K, reset+K; K steps >= 1"
 
 @dataclass(frozen=True)
 class Shuffle:
-    """The times at which sensor signals are permuted between the channels.
+    """A setting that says in which steps the sensor signals are permuted among the input slots.
 
     Args:
         at_reset: Whether to permute the signals at an episode's start.
@@ -649,13 +649,13 @@ class DisturbanceSettings:
                 raise ValueError(f"{one.name}: {value} (allowed for {observation}: {able})")
 
     def check_swap_count(self, channel_count: int) -> None:
-        """Check that the setting `swap`, how many signals move, is not above the channel count.
+        """Check that `swap`, how many signals exchange slots, is not above the channel count.
 
         Args:
             channel_count: The number of channels.
 
         Raises:
-            ValueError: More signals are to move than there are channels.
+            ValueError: More signals are to exchange slots than there are channels.
         """
         if self.swap > channel_count:
             raise ValueError(
@@ -742,8 +742,7 @@ def describe_walked_distances(walked_m: Sequence[float], min_walk_m: float | Non
 class RobotStop:
     """A period of an episode in which the robot gets the safe command instead of the policy's.
 
-    It lasts from step `begin` to the step before `end`. The class also measures how far the robot
-    walks after the stop.
+    The object also measures how far the robot walks after the stop.
 
     Args:
         begin_step: The first step of the stop.

@@ -108,7 +108,7 @@ class SignalRouting:
     def map_signals_to_channels(
         self, values: NDArray[np.float32], ids: Sequence[str]
     ) -> tuple[NDArray[np.float32], Sequence[str]]:
-        """Convert readings by signal to readings by channel, as the table says.
+        """Convert readings of signals to readings of the channels that carry these signals.
 
         A channel is missing while the signal that it carries is missing. The ids are returned as
         the same tuple object while nothing changes.

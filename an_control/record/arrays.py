@@ -42,7 +42,8 @@ class RecordedArrays:
         stamp_ns: Simulated time of each tick (T,) in ns if simulator and node ran in lockstep, else
             -1.
         episode: Number of the episode of each tick (T,), from 0; a reset or an activation starts a
-            new one. It is negative while the node was inactive, unless it was never active.
+            new one. Periods of the inactive node have negative numbers, unless the node was never
+            active.
         readings: Readings of the channels, float32 (T, N); NaN if a channel was missing.
         wanted: Commands of the policy, before limits, float64 (T, A) in physical units; NaN before
             the first one.

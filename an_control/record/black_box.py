@@ -45,7 +45,7 @@ CLOSE_S = 3.0
 
 
 class Batch(NamedTuple):
-    """Group of successive notes (records of what a node did), which are added and dropped together.
+    """Group of successive notes (records of what a node did) that a black box drops together.
 
     Attributes:
         notes: The notes, each with a time.
@@ -70,8 +70,8 @@ class BlackBox:
         seconds: Time in s for which notes are kept.
         node: Full name of the node.
         encoder: Converter of notes to messages.
-        state: Content for the start of each written black box. It gets a change of state when the
-            black box drops the note of it.
+        state: Content for the start of each written black box. A change of state is added to it
+            when its note is dropped.
         log: Function that logs a line.
     """
 

@@ -141,7 +141,7 @@ class ModelFile:
     Attributes:
         path: Path of the file.
         sha256: Hash of its content, in hexadecimal digits.
-        content: Content to be recorded; None if it is too large to be recorded.
+        content: Content to be recorded; None if it has more than 64 MiB.
     """
 
     path: str

@@ -92,9 +92,9 @@ def get_needed_install_command() -> str:
 
 
 class MessageNumbers:
-    """Numbers of recorded messages and of sources (topic subscriptions).
+    """Counter of recorded messages, and the numbers of the sources (topic subscriptions).
 
-    Later notes refer to messages and sources by these numbers.
+    Later records refer to messages and sources by these numbers.
     """
 
     def __init__(self) -> None:
@@ -342,8 +342,8 @@ class NodeRecorder:
             stamp_ns: In lockstep the simulated time in ns of the step that the command answers,
                 else None.
             values: The command (A,) in physical units.
-            newest_number: Number of the command in `LastCommand`, which stores the newest command;
-                None if the command was not stored there.
+            newest_number: Number of the command among those on the robot's topics, as `LastCommand`
+                counts them; None if it did not reach them.
         """
         gate = self._controller.gate
         counts = tuple(gate.counts.__dict__.values())
@@ -414,12 +414,12 @@ class NodeRecorder:
             self._notes.append((MODEL, f"model:{model.sha256}", model.content, time_ns))
 
     def flush(self, *, even_if_few: bool = False) -> None:
-        """Pass the queued notes to the writer or the black box, if enough ticks have been recorded.
+        """Pass the queued notes to the writer or the black box, every few ticks.
 
         If another thread is flushing, this call returns at once.
 
         Args:
-            even_if_few: Whether to pass the notes also if only few ticks have been recorded since
+            even_if_few: Whether to pass the notes now, however few ticks have been recorded since
                 the previous flush.
         """
         if not even_if_few and self._ticks - self._flushed_tick < self._flush_ticks:

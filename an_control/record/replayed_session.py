@@ -127,13 +127,13 @@ class _ReplayedLastCommand(LastCommand):
 
 
 class ReplayFiles:
-    """The recorded model and wiring files, and those that are used instead of them.
+    """The model and wiring files for a replay: the recorded ones, or others in their place.
 
     Args:
         bag_path: Path of the bag, for error messages.
         folder: Folder for files from the bag.
-        model: Path of a model file to use instead of the recorded ones; None uses those.
-        wiring: Path of a wiring file to use instead of the recorded one; None uses that one.
+        model: Path of a model file to use instead of the recorded ones; None: use the recorded.
+        wiring: Path of a wiring file to use instead of the recorded one; None: use the recorded.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class ReplayFiles:
         """Path of each model file from the bag, by its hash."""
 
     def save_model_file(self, entry: BagEntry) -> None:
-        """Write an attached model file into the temporary folder, if its hash is right."""
+        """Write a model file from the bag into the folder, if its content has the recorded hash."""
         kind, _, digest = entry.topic.partition(":")
         if kind != "model" or digest in self._models or len(self._models) >= MAX_MODELS:
             return

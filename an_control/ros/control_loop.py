@@ -468,7 +468,7 @@ class Loop:
 class LoopGuard:
     """A guard of a control loop's timing, with a watchdog and the real-time priority of threads.
 
-    It also logs ticks (control steps) that are too slow.
+    It also logs ticks (control steps) and sendings that take longer than the watchdog allows.
 
     Args:
         logger: The node's logger.
@@ -650,7 +650,10 @@ class LoopReports:
         )
 
     def start_reporting(self) -> None:
-        """Log unusual settings when the loop starts to act, and forget what was logged before."""
+        """Log unusual settings when the loop starts to act.
+
+        What was logged before is logged again where it still applies.
+        """
         self.ticks.ignore_gap_before_next_tick()
         self._log_unusual_settings()
         self.events.forget_logged_changes(time.monotonic())

@@ -69,7 +69,7 @@ def is_periodic(config: SourceConfig) -> bool:
 
 
 def describe_wrong_rate(config: SourceConfig, rates_hz: Sequence[float], control_hz: float) -> str:
-    """Return a warning if a source (topic) sends at another rate than expected, else "".
+    """Return a warning if a source's message rate is wrong by more than a factor 1.25, else "".
 
     Args:
         config: The source.
@@ -98,7 +98,7 @@ def describe_wrong_rate(config: SourceConfig, rates_hz: Sequence[float], control
 
 
 def describe_wrong_clock(config: SourceConfig, stamps_ahead_s: float) -> str:
-    """Return a warning if time stamps differ much from arrival times of messages, else "".
+    """Return a warning if stamps and arrival times of messages differ by over 1 s, else "".
 
     Args:
         config: The source. If it does not send periodically, old stamps are allowed.
@@ -145,9 +145,9 @@ NEVER_NS = 1 << 62
 
 
 class MessageDelay:
-    """A meter of the extra time that messages of one publisher are on their way.
+    """A meter of how much longer a publisher's messages take than its fastest recent message.
 
-    The extra time is measured against the publisher's fastest recent message.
+    Call it for each message with the times of publishing and of arrival.
     """
 
     def __init__(self) -> None:
@@ -178,9 +178,9 @@ class Arrivals:
     """A corrector of arrival times, for messages that waited in a queue before they were read.
 
     A message that took longer than its publisher's fastest recent message counts as arrived earlier
-    by the difference. If the executor does not say when messages were published, pauses of this
-    process are used instead, which are more than two control periods without a tick (control step).
-    A message that is read in a pause or just after it counts as arrived when the pause began.
+    by the difference. If the executor does not say when messages were published, a message that is
+    read in a pause of this process, or just after one, counts as arrived when the pause began. A
+    pause is more than two control periods without a tick (control step).
 
     Args:
         period_ns: The control period in ns.
@@ -373,12 +373,12 @@ class Inputs:
     def store_newest_messages_for_moved_sources(
         self, sources: Iterable[str], is_stamp_awaited: Callable[[int | None], bool]
     ) -> None:
-        """Store the last message that arrived on a topic before a source was moved to it.
+        """Give each moved source the last message that arrived on its new topic before the move.
 
-        In lockstep with a simulator the next tick (control step) may still need that message.
+        In lockstep with a simulator the next tick (control step) may still need this message.
 
         Args:
-            sources: The names of the sources (entries of the wiring) that were just moved.
+            sources: The names of the sources (entries of the wiring) that now read another topic.
             is_stamp_awaited: Returns whether a tick still needs a message with the given stamp.
         """
         for source in sources:

@@ -103,7 +103,7 @@ class Lockstep:
         return self._acted and stamp_ns is not None and stamp_ns == self._pending_ns
 
     def find_overdue_stamp_ns(self, now_ns: int) -> int | None:
-        """Return the newest stamp if the node has waited long enough to act on it, else None."""
+        """Return the newest stamp if the node has waited for `wait_ns` to act on it, else None."""
         if self._acted or self._pending_ns is None:
             return None
         return self._pending_ns if now_ns - self._since_ns >= self._wait_ns else None

@@ -406,7 +406,10 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         )
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Start to act, unless the control rate differs too much from that of the training."""
+        """Start to act, unless the control rate is wrong.
+
+        With the parameter `check_rate` it may differ by at most 10 % from that of the training.
+        """
         loop = self._get_configured_loop()
         if self._settings.check_rate and (refusal := loop.controller.explain_wrong_rate()):
             self.get_logger().error(refusal)

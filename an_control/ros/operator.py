@@ -141,18 +141,18 @@ class Operator:
             rclpy.spin_once(self._caller, timeout_sec=SLICE_S)
 
     def count_nodes_of_name(self, node: str) -> int:
-        """Return how many nodes with a full name are known on the network by now."""
+        """Return how many nodes with the full name `node` ROS has discovered so far."""
         names = self._caller.get_node_names_and_namespaces()
         return sum(f"{space.rstrip('/')}/{name}" == node for name, space in names)
 
     def latch_estop(self, node: str) -> FailureReason:
         """Latch a node's e-stop (emergency stop). Return why it refused, or "".
 
-        This uses a topic, which also reaches further nodes of the same name, and then a service. If
-        the node has ended before it answered, this counts as success.
+        It publishes on a topic, to reach further nodes of this name too, and then calls a service.
+        If the node has ended before it answered, this counts as success.
 
         Raises:
-            TimeoutError: The node is not there, or it is there and does not answer.
+            TimeoutError: The node is not found, or it is found but does not answer.
         """
         try:
             self._wait_for_service_and_get_client(Trigger, f"{node}/estop")

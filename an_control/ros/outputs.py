@@ -183,7 +183,7 @@ class CommandOutput:
         return np.concatenate([one.read_values(one.message) for one in self._messages])
 
     def resend_newest_command(self) -> None:
-        """Send the newest command again, on topics whose messages have a time stamp."""
+        """Send the newest command again, because it was lost; leave out unstamped messages."""
         with self.lock:
             self._send_messages(stamped_only=True)
 

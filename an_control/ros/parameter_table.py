@@ -241,7 +241,7 @@ class Settings:
 
     @property
     def policy_engine(self) -> EngineName | None:
-        """The implementation that computes the policy, such as "numpy"; None: choose the best."""
+        """The library that computes the policy, "numpy" or "numba"; None: numba if installed."""
         return None if self.engine == "auto" else cast(EngineName, self.engine)
 
     @property

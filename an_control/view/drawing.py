@@ -30,7 +30,8 @@ _SPACE = ((-MAX_M, MAX_M),) * 3
 def find_skeleton(joints: Sequence[str], wiring: str) -> Skeleton | None:
     """Find the skeleton (tree of links) by which a robot is drawn; return None if none fits.
 
-    It comes from a drawing file beside the wiring file, else from those that ship with the code.
+    It comes from a drawing file beside the wiring file. If there is none, it is the skeleton that
+    ships with the code and has the most of these joints, and no others.
 
     Args:
         joints: Names of the joints whose positions are known.

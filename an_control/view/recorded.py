@@ -60,8 +60,8 @@ ORDER = ("robot", "drawing", "channels", "wiring", "diagnostics", *FREQUENT)
 class Track:
     """A sequence of messages of one kind, such as pictures, by which the page shows a recording.
 
-    Each has the recorded time from which it is shown. One thread may add messages while another one
-    looks them up.
+    Each message has the recorded time from which it is shown. One thread may add messages while
+    another one looks them up.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class Track:
         return messages[place - 1] if place else None
 
     def drop_alternate_messages_and_count_bytes(self) -> int:
-        """Drop every second message to save memory; return the size of the others in bytes."""
+        """Drop every second message to save memory; return the bytes that remain."""
         times, messages = self._kept
         self._kept = times[::2], messages[::2]
         return sum(map(len, self._kept[1]))
@@ -380,8 +380,8 @@ class RecordedRobot:
     def advance_playback(self, seconds: float) -> None:
         """Show a later time if the recording plays, and send the browsers what has changed.
 
-        Playing stops at the end of the recording. Before that it waits where the replay has not got
-        further yet.
+        Playing waits at the end of what has been replayed so far, and stops at the end of the
+        recording.
 
         Args:
             seconds: The real time that has passed. It is multiplied by the speed of playing.

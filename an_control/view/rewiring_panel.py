@@ -133,13 +133,13 @@ class RewiringPanel:
 
     @property
     def announced_refusal_reason(self) -> str:
-        """The reason why no signal can be moved with the policy being told; "" if it can."""
+        """The reason why signals cannot change slots with the policy rewired too, or ""."""
         slots = self._reads if self.order is None else self._map_channels_to_slots()
         return "" if slots else NO_CHANNELS
 
     @property
     def unannounced_refusal_reason(self) -> str:
-        """The reason why no signal can be moved without the policy being told; "" if it can."""
+        """The reason why signals cannot change slots without rewiring the policy, or ""."""
         return NO_SCRAMBLER if self.order is None else ""
 
     @property

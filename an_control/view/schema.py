@@ -36,8 +36,9 @@ class _Command(msgspec.Struct, forbid_unknown_fields=True, tag_field="do", tag=_
 class ConnectCommand(_Command):
     """A command to let two sensors' signals change places.
 
-    `signal` moves to the input slot `slot`, and the signal there moves to the slot that becomes
-    free. If `announced`, the policy is rewired too, so that its channels keep their signals.
+    `signal` moves to the input slot `slot`. The signal that was at `slot` moves to the slot that
+    becomes free. If `announced`, the policy is rewired too, so that its channels keep their
+    signals.
     """
 
     signal: Name
@@ -58,7 +59,7 @@ class NoiseCommand(_Command):
 
 
 class CopyCommand(_Command):
-    """A command to copy a sensor's signal to one more input slot, in place of the signal there."""
+    """A command to copy a sensor's signal to one more input slot, replacing the slot's signal."""
 
     signal: Name
     slot: Name
@@ -158,7 +159,7 @@ class _Update(msgspec.Struct, tag_field="is", tag=_make_tag):
 
 
 class RobotUpdate(_Update):
-    """An update about the robot that is shown, and its state."""
+    """An update about the robot that is shown: its name, model and state, such as "running"."""
 
     state: Literal["waiting", "running", "inactive", "silent"]
     text: str
@@ -283,7 +284,7 @@ class TickUpdate(_Update):
 
 
 class MatrixUpdate(_Update):
-    """An update of the attention weights, row by row, in hundredths of their largest magnitude.
+    """An update of the attention matrix, row by row, in hundredths of its largest magnitude.
 
     A row stands for a query or the mean of several, a column for a channel or the mean of several.
     """
@@ -294,7 +295,7 @@ class MatrixUpdate(_Update):
 
 
 class ClustersUpdate(_Update):
-    """An update of the channels' attention keys, projected onto a plane.
+    """An update of the channels' attention keys, projected onto a plane to show clusters.
 
     The axes are the first two principal axes of the keys of the last seconds. `points` has the two
     coordinates of the first channel, then those of the next one, each from -1 to 1.
@@ -352,7 +353,7 @@ class RecordingUpdate(_Update):
 
 
 class HealthUpdate(_Update):
-    """An update about the process that serves the page."""
+    """An update about the process that serves the page: its run time, browsers and load."""
 
     seconds: float
     """The seconds that it has run."""

@@ -47,7 +47,7 @@ HEADERS = {
 
 
 class ShownRobot(Protocol):
-    """A robot, running or recorded, that the page shows."""
+    """Interface of a robot, running or recorded, that the page shows."""
 
     clients: BrowserClients
 
@@ -229,10 +229,10 @@ class PageServer:
         return f"http://{host}:{self.port}/{self.token}/"
 
     def allows_host(self, host: str) -> bool:
-        """Return whether a request that is addressed to a host name may be answered.
+        """Return whether the host that a request names is this machine, so that it is answered.
 
-        Any port is allowed, because a tunnel or a container has its own port, and browsers leave
-        out port 80.
+        If the server listens beyond loopback, any IP address is allowed. So is any port, because a
+        tunnel or a container has its own, and browsers leave out port 80.
 
         Args:
             host: The host, and perhaps the port, that the request names.

@@ -61,7 +61,7 @@ class ChannelWeights:
     channels of the source share its weight equally, and so do the channels of an entry with a `*`.
 
     Args:
-        feeds: The table's sources, in the order in which the table holds their channels.
+        feeds: The sources, in the order of their channels in the `ChannelTable`.
     """
 
     def __init__(self, feeds: Iterable[Feed]) -> None:
@@ -105,7 +105,7 @@ class ChannelWeights:
         """Return a pair: the total weight of the valid channels, and of those that should be valid.
 
         Args:
-            ok: Which of the table's N channels are valid, as bools (N,).
+            ok: Which of all N channels are valid, as bools (N,).
         """
         there = of = 0.0
         for group in self._groups:
@@ -334,10 +334,10 @@ _KEPT_PATTERNS = 16
 
 
 class Conversion:
-    """Converter of the numbers (N,) in messages to readings, for the N channels of a table.
+    """Converter of the numbers (N,) in messages to the readings of N channels.
 
     Args:
-        readers: The readers of all channels, in the table's order.
+        readers: The readers of all channels, in the order of the channels.
         previous: The converter that this one replaces, or None. If it has equal ids, its tuple
             object `ids` is used again, so that ids can be compared by identity.
     """
@@ -594,7 +594,7 @@ class ChannelTable:
         return [id_ for reader in readers for id_ in reader.find_ids_by_element_name(element_names)]
 
     def list_missing_sources(self) -> list[str]:
-        """Return the names of the required sources without a usable message at the newest read."""
+        """Return the required sources that had no fresh, readable message at the newest read."""
         return self._missing.list_missing_sources()
 
     def explain_missing_channels(self, now_ns: int) -> dict[str, list[str]]:

@@ -117,7 +117,7 @@ class NumberField:
     def make_id_part(self) -> str:
         """Return the text that replaces the `*` in the channel's id, such as "position.3".
 
-        If only messages give the element's name or index, the text is "position".
+        A name or index that only messages can give is left out: "position".
         """
         return ".".join(
             part
@@ -619,8 +619,8 @@ def make_names_reader(cls: Any) -> Callable[[Any], Sequence[str]] | None:
         cls: Class of the messages.
 
     Returns:
-        The function; it returns () if the class has no such list. None if the class has lists of
-        messages instead, because the messages in such a list may come from different senders.
+        The function, whose result is () if the class has no such list. None if the class has a
+        list of messages instead, because these may come from different senders.
     """
     types = list_field_types(cls)
     if names := find_field_with_element_names(types):

@@ -270,11 +270,9 @@ class Wiring:
         return {id_: pair for id_, pair in new.items() if old.get(id_, pair) != pair}
 
     def list_changed_settings(self, previous: Wiring) -> dict[str, str]:
-        """Return the topics, sources and fields by which an earlier wiring is turned into this one.
+        """Return the settings by which `previous.with_changes` turns `previous` into this wiring.
 
-        `previous.with_changes(result)` gives this wiring, if both come from one file. The result
-        has all `rewirable_settings` of each source and channel that is another Python object than
-        before. So some of its values may be unchanged.
+        Both wirings must come from one file. Some of the returned values may be unchanged.
 
         Args:
             previous: The earlier wiring.

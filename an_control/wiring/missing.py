@@ -39,7 +39,7 @@ class SourceStatus:
         missing: Ids of the expected channels that are missing.
         reasons: Why channels are missing, each reason once.
         unexpected: Number of channels of a wildcard (`*`) that are not expected, because they have
-            not been present long enough.
+            not yet been present for 1 s.
         dropped: Number of channels of a wildcard that were removed, as they were present only
             briefly.
         error: Why the newest message could not be read; "" if it could.
@@ -93,10 +93,10 @@ class Notice:
 
 
 class MissingReport:
-    """A report on which channels of a table are missing, with notices when this changes.
+    """A report on which channels of a `ChannelTable` are missing, with notices of changes.
 
     Args:
-        feeds: The table's sources (subscribed topics).
+        feeds: The sources (subscribed topics) of the `ChannelTable`.
     """
 
     def __init__(self, feeds: Iterable[Feed]) -> None:
@@ -115,10 +115,10 @@ class MissingReport:
         self._notices: deque[Notice] = deque(maxlen=_KEPT_NOTICES)
 
     def set_channels(self, ids: tuple[str, ...], previous: MissingReport) -> None:
-        """Replace the channels that the report is about, after the table's channels have changed.
+        """Replace the channels that the report is about, because the `ChannelTable` has others.
 
         Args:
-            ids: Ids of the table's N channels.
+            ids: Ids of the N channels that the `ChannelTable` has now.
             previous: The report before the change, which may be this one. Channels that it has
                 reported as lost are not reported again.
         """
@@ -129,9 +129,7 @@ class MissingReport:
     def add_notices_and_get_ok_bytes(
         self, ok: NDArray[np.bool_], fresh: list[bool], now_ns: int, stamp_ns: int | None
     ) -> bytes:
-        """Compare this read of the table with the one before; add notices of what has changed.
-
-        A notice is about a source or some channels that were lost or came back.
+        """Add notices of sources and channels that were lost or came back since the last read.
 
         Args:
             ok: Which of the N channels are valid at this read, as bools (N,).
@@ -221,7 +219,7 @@ class MissingReport:
             feed.fresh = True
 
     def list_missing_sources(self) -> list[str]:
-        """Return the names of the required sources without a usable message at the newest read."""
+        """Return the required sources that had no fresh, readable message at the newest read."""
         return [feed.config.name for feed in self._required if not feed.fresh]
 
     def explain_missing_channels(self, now_ns: int) -> dict[str, list[str]]:

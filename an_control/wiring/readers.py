@@ -43,10 +43,11 @@ Values = NDArray[np.float64]
 
 
 class Repairs:
-    """Object that replaces unusable numbers of N channels by values from the wiring file.
+    """Object that replaces unusable numbers (NaN, infinite, out of range) by the wiring's values.
 
     Args:
-        configs: Settings of each channel. If there is only one item, it is used for all numbers.
+        configs: Settings of each of N channels, with the values. A single item is used for all
+            numbers.
     """
 
     def __init__(self, configs: Sequence[ChannelConfig]) -> None:
@@ -90,10 +91,11 @@ class Repairs:
 
 
 def make_repairs(configs: Sequence[ChannelConfig]) -> Repairs | None:
-    """Return an object that replaces unusable numbers of channels; None if none needs it.
+    """Return an object that replaces unusable numbers (NaN, infinite, out of range), or None.
 
     Args:
-        configs: Settings of each channel.
+        configs: Settings of each channel. If none says how to treat such numbers, the result is
+            None.
     """
     if any(config.has_repair_settings for config in configs):
         return Repairs(configs)
@@ -105,7 +107,7 @@ def make_pooled_array_getter(
 ) -> Callable[[Any], Values]:
     """Return a function that reads a message's array and combines neighbouring elements.
 
-    The function first replaces unusable elements, such as NaN.
+    The function first replaces elements such as NaN by values that `config` gives for them.
 
     Args:
         get_array: Function that returns a message's array.
@@ -157,7 +159,7 @@ PROVEN_NS = 1_000_000_000
 class ElementPresence:
     """Record of which of n array elements the messages of a source have had, and when.
 
-    For each element a wildcard (a channel id with a `*`) has made a channel.
+    Each element has a channel, made from a wildcard (a channel id with a `*`).
 
     Args:
         expects_elements: Whether an element is expected in further messages after messages have had
@@ -299,14 +301,14 @@ class Reader(ABC):
         return len(self.ids)
 
     def make_mask_of_channels_to_report_if_lost(self) -> Mask:
-        """Return a mask (N,) of the channels whose loss is reported to the user."""
+        """Return a mask (N,) of the channels whose loss is reported to the user: here all N."""
         return np.ones(len(self.ids), bool)
 
     @abstractmethod
     def read_into_row(self, message: Any, row: Row) -> Mask | None:
         """Write the numbers that a message has for the N channels of this reader into an array.
 
-        An unusable number (such as NaN, or one whose element is ambiguous) is written as its
+        An unusable number (such as NaN, or one whose element name occurs twice) is written as its
         replacement in the wiring file, or as NaN.
 
         Args:
@@ -375,9 +377,9 @@ class Reader(ABC):
         return ""
 
     def describe_possible_replacement(self, channel_index: int) -> str:
-        """Return text on what the newest message has in place of an element that it lacks.
+        """Return text on what the newest message has in place of an element of earlier ones.
 
-        It may have the element under another spelling of its name. Earlier messages had it.
+        For example, it may spell the name of the element differently.
 
         Args:
             channel_index: Index of the channel among those of this reader.
@@ -509,7 +511,7 @@ class Wildcard:
     Args:
         config: Entry in the wiring file of the channel with the `*`.
         prefix: Text before the element's name or index; both together replace the `*`.
-        taken_ids: Ids that are in use. All wildcards of a table share this set, so that no id is
+        taken_ids: Ids that are in use. All wildcards of a wiring share this set, so that no id is
             given twice.
         by_name: Whether elements are identified by their names instead of their indices. Messages
             may then hold different elements.
@@ -589,12 +591,12 @@ class GrowingReader(Reader):
 
     @property
     def expected_channel_count(self) -> int:
-        """Number of channels that should be present; 1 for a `*` that has matched nothing."""
+        """Number of channels that should be present; 1 for an unmatched `*` of weight above 0."""
         return max(self._unmatched, self._presence.count if self.wildcard else len(self.ids))
 
     @property
     def unexpected_channel_count(self) -> int:
-        """Number of channels whose array elements are not expected in further messages."""
+        """Number of channels added by name whose elements are not expected in further messages."""
         return (
             len(self.ids) - int(np.count_nonzero(self.make_mask_of_channels_to_report_if_lost()))
             if self.adds_channels_by_name
@@ -605,7 +607,7 @@ class GrowingReader(Reader):
     def add_channels_if_new(self, message: Any, time_ns: int) -> bool:
         """Add channels for array elements that come for the first time in a message.
 
-        Channels whose elements have been missing for too long may be dropped.
+        Channels whose elements have been missing for the removal delay may be dropped.
 
         Args:
             message: Message of the source.
@@ -630,7 +632,7 @@ class GrowingReader(Reader):
         self._presence.gone_ns = delay_ns
 
     def stop_expecting_absent_channels(self) -> None:
-        """Stop expecting elements missing for longer than the removal delay plus 1 s."""
+        """Stop expecting elements that were missing for more than the removal delay plus 1 s."""
         self._presence.stop_expecting_absent_elements()
 
     def has_same_wildcard(self, other: GrowingReader) -> bool:
@@ -850,7 +852,8 @@ class ElementReader(GrowingReader):
             channel_index: Index of the channel for the element with the missing name.
 
         Returns:
-            Text for a log line, also if the array is empty; "" if nothing is known.
+            Text for a log line: the other spelling, or that the array is empty; "" if it is
+            neither.
         """
         if self._names is None:
             return ""
@@ -941,7 +944,9 @@ class FieldAccess:
     label: tuple[bool, bool] = (False, False)
 
     def make_id_parts(self, key: int | str | None) -> tuple[str, ...]:
-        """Return the texts that this field adds to a channel's id, as `label` says: none to two.
+        """Return what this field adds to a channel's id: its name, the key, both, or nothing.
+
+        The attribute `label` says which. Nothing is ().
 
         Args:
             key: Index or name of the element.

@@ -225,9 +225,9 @@ class KeptMessages:
 
 
 class ChannelAges:
-    """For each of a source's n channels, arrival time and maximum age of its newest message.
+    """A record of when each of a source's n channels was received, and how old it may become.
 
-    A message may have only some of the channels, so these messages may differ.
+    Channels may have different times, because a message may have only some of them.
     """
 
     def __init__(self, config: SourceConfig, readers: Iterable[Reader]) -> None:
@@ -256,8 +256,8 @@ class ChannelAges:
         Args:
             channels_in_message: Which of the source's n channels the message has, as bools (n,).
             stored: The message.
-            previous: The message that was read before this one, or None. All channels came from it
-                if `partial` is false.
+            previous: The message that was read before this one, or None. While the attribute
+                `partial` is false, all channels have its arrival time.
         """
         if not self.partial and previous is not None:
             self.arrivals[:] = previous[2]
@@ -306,14 +306,14 @@ class Feed:
         """In lockstep, by how many ns the newest message's stamp was earlier than that step."""
 
     def assign_array_part_and_get_end(self, start: int, table_array: Row) -> int:
-        """Set the part of the table's array into which this source writes its numbers.
+        """Set the part of a `ChannelTable`'s array into which this source writes its numbers.
 
         The messages that were read last become unread again, so that their numbers are written
-        there.
+        into this part.
 
         Args:
             start: Index of the source's first channel in `table_array`.
-            table_array: The table's array (N,) of the numbers of all channels.
+            table_array: The array (N,) of the numbers of all channels.
 
         Returns:
             The index behind the source's last channel.
@@ -419,8 +419,8 @@ class Feed:
         This ends a read of the source: messages that arrive later count as new.
 
         Args:
-            ok: Which of the table's N channels have a valid number, as bools (N,); changed in
-                place.
+            ok: Which of all N channels (of all sources) have a valid number, as bools (N,);
+                changed in place.
             now_ns: Time of the read in ns.
             stamp_ns: In lockstep the simulated time of the step in ns; None in real time.
 
@@ -475,8 +475,8 @@ class Feed:
     def add_channels_if_new(self, lockstep: bool) -> bool:
         """Add channels for array elements that unread messages have for the first time.
 
-        Channels whose elements have been missing for too long may be removed. Of several unread
-        messages with equal names and array lengths, all but the newest are discarded.
+        Channels whose elements have been missing for the removal delay may be removed. If several
+        unread messages have equal names and array lengths, only the newest is kept.
 
         Args:
             lockstep: Whether a simulator and the node wait for each other at every step.
@@ -503,9 +503,9 @@ class Feed:
         return changed
 
     def write_numbers_of_unread_messages(self, lockstep: bool) -> None:
-        """Write the values in the messages that have arrived since the last call into the table.
+        """Write into the `ChannelTable` the numbers in messages that came since the last call.
 
-        Call `add_channels_if_new` before, so that the table has a place for all of them.
+        Call `add_channels_if_new` before, so that the table has a place for each number.
 
         Args:
             lockstep: Whether a simulator and the node wait for each other at every step.

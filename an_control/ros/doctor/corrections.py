@@ -26,7 +26,7 @@ class RunningFinding:
 
     Args:
         kind: Kind of mistake, such as "sign".
-        members: Ids of the channels, or names of the actuators.
+        members: Ids of the channels, or names of the actuators, that are wired wrongly.
         text: What is wrong.
         correction: The new value in the wiring file, or advice if no change of the file can help.
         log_odds: Nats by which the readings are more likely with the correction than without it.
@@ -34,8 +34,8 @@ class RunningFinding:
         alternatives: Other mistakes that explain the readings as well.
         lines: Lines of the wiring file that the correction changes: number, text and corrected
             text.
-        conversions: The corrected scales and offsets; empty if the mistake cannot be corrected
-            while the node runs.
+        conversions: The corrected (scale, offset) by channel entry of the wiring; empty if the
+            mistake cannot be corrected while the node runs.
         corrected: Whether the mistake is corrected at present, without a change of the file.
     """
 
@@ -52,12 +52,12 @@ class RunningFinding:
 
     @property
     def key(self) -> tuple[str, tuple[str, ...]]:
-        """The kind and the members, by which a mistake is recognised when it is found again."""
+        """The kind and the channels or actuators, by which a repeated finding is recognised."""
         return self.kind, self.members
 
     @property
     def points(self) -> int:
-        """The weight of this finding: 2 or 1 by its certainty, 0 if it has `alternatives`.
+        """The weight of this finding: 2, or 1 if it is only "likely", 0 if it has `alternatives`.
 
         A mistake is announced once the weights of its successive findings add up to 4.
         """

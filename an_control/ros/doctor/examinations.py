@@ -53,7 +53,7 @@ class Examinations:
     def send_request_if_due(self, ticks: RecentTicks) -> None:
         """Send the recorded ticks to the process that looks for mistakes in the wiring.
 
-        Do nothing while that process is busy, during a pause, or if there are too few ticks.
+        Do nothing while that process is busy, during a pause, or if there are fewer than 80 ticks.
         """
         if self.process.is_busy or len(ticks) < LEAST_TICKS or self._clock() < self._next_s:
             return
@@ -80,10 +80,11 @@ class Examinations:
         return None if is_stale else answer
 
     def set_next_pause(self, *, found: bool) -> None:
-        """Set how long to pause after the next answer: 0.5 s, or twice the previous pause.
+        """Set how long to pause after the next answer.
 
         Args:
-            found: Whether the last answer has a finding, so that the pause is to be short.
+            found: Whether the last answer has a finding. If so, the pause is 0.5 s, else twice the
+                previous pause, at most 60 s.
         """
         self._pause_s = PAUSE_S if found else min(2.0 * self._pause_s, LONGEST_PAUSE_S)
 

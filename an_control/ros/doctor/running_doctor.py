@@ -96,7 +96,7 @@ class RunningDoctor:
         now_ns: int,
         stamp_ns: int | None,
     ) -> None:
-        """Record a tick, and start a search for mistakes if readings have long been improbable.
+        """Record a tick; search for mistakes if readings were improbable for half a second.
 
         Call this after the tick's command was sent, so that it delays no command. After an error
         the robot goes on, but no mistakes are found any more.

@@ -67,7 +67,7 @@ class ReadingsWatch:
         self.ticks.record_tick(self._table, readings, previous_command, time_ns)
 
     def check_monitor_report_if_due(self) -> bool:
-        """Check how probable the readings are, unless less than 0.1 s of ticks is new.
+        """Check how probable the readings are, if 0.1 s of ticks came since the last check.
 
         Returns:
             Whether they were checked; the properties of this object then have their new values.
