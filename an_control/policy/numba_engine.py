@@ -78,9 +78,9 @@ def advance_lstm_neurons(values, neurons, input_weights, hidden, state):
     Args:
         values: (N,) the readings.
         neurons: (N,) the index of each channel's row in `state`.
-        input_weights: (1 + F, 4d) in the first row the weighted sum of the inputs that all channels
-            share, in the others the weights of the F inputs that each neuron gets from its own
-            channel.
+        input_weights: (1 + F, 4d) in row 0 the sums that the caller has computed from the inputs
+            that all channels share, to which the neuron's own inputs are added; in row 1 the
+            weights of the reading; if F is 2, in row 2 those of its change since the last tick.
         hidden: (d, 4d) the weights of the neurons' own outputs.
         state: (rows, 2d + 1) for each neuron its outputs h, its cells c and its previous reading;
             changed.
@@ -126,14 +126,17 @@ def advance_lstm_neurons(values, neurons, input_weights, hidden, state):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def advance_stacked_neurons(values, neurons, input_weights, state):
-    """Advance neurons that read their channel's k newest readings by one tick, in place.
+    """Advance stacked neurons, one for each of N channels, by one tick in place.
+
+    A stacked neuron is a layer of d tanh units, whose inputs are the k newest readings of its
+    channel and the inputs that all channels share.
 
     Args:
         values: (N,) the readings.
         neurons: (N,) the index of each channel's row in `state`.
-        input_weights: (1 + k, d) in the first row the weighted sum of the inputs that all channels
-            share, in the others the weights of the k inputs that each neuron gets from its own
-            channel.
+        input_weights: (1 + k, d) in row 0 the sums that the caller has computed from the shared
+            inputs, to which the neuron's own inputs are added; in row i the weights of the i-th
+            newest reading.
         state: (rows, d + k) for each neuron its outputs h, then its k newest readings; changed.
     """
     inputs, d = len(input_weights) - 1, input_weights.shape[1]
