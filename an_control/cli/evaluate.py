@@ -45,7 +45,6 @@ class EvaluateCommand:
 
     The options describe one protocol: a set of disturbances. --table compares several protocols,
     each given as words with commas between them, such as 100,announced,delay=1. The words are:
-
     - first: when the readings are shuffled among the channels, as with --shuffle; default: none
     - announced: the policy is told of each shuffle
     - reset or zeroed: what happens to the neurons' state, as with --memory

@@ -142,8 +142,8 @@ class Imputation:
     def reestimate_missing_signals(self, assignment: Assignment) -> None:
         """Estimate the missing signals again, after another assignment was found to be right.
 
-        The estimates of all stored ticks are repeated. If too many ticks have passed to store them
-        all, the estimates stay as they are.
+        The estimates of all stored ticks are repeated. If readings have been missing for more than
+        `ImputationSettings.replay_ticks` ticks, not all are stored, and the estimates stay.
 
         Args:
             assignment: Which input slot feeds which channel, as found since the signals moved.

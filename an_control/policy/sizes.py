@@ -648,7 +648,8 @@ class TopPatchesSizes(VisionSizes):
     """The sizes of the CarRacing policy, whose head looks at the positions of important patches.
 
     A self-attention of width `self_attention` scores the rows of the attention message, one for
-    each patch. An LSTM of `hidden` units gets the positions in the image of the best `top` patches.
+    each patch. An LSTM of `hidden` units gets the image positions of the `top` patches with the
+    highest scores.
     """
 
     self_attention: int
@@ -712,11 +713,11 @@ class ConvolutionSizes(VisionSizes):
         hidden: The number of units of the hidden layer.
         first_action: The index of the action that counts as the previous one in an episode's first
             tick, if `choice` is True.
-        choice: True if the action is 1 at the index of the best score and 0 elsewhere; False if it
-            is the tanh of the scores.
-        memory: The number of GRU units between the two layers, which remember what no patch shows;
-            0: none, as in the paper. They get the hidden units and the previous action. The last
-            layer gets the hidden units and the GRU units.
+        choice: True if the action is 1 at the index of the highest score and 0 elsewhere; False if
+            it is the tanh of the scores.
+        memory: The number of GRU units beside the hidden layer, which remember what no patch shows
+            now; 0: none, as in the paper. The GRU gets the hidden units and the previous action,
+            and the last layer gets the units of both.
     """
 
     filters: int

@@ -359,8 +359,8 @@ class Likelihood:
 
         Returns:
             The effect: 1 as the model expects, 0 for none, -1 for the opposite. It is 0 if the
-            position never changes, and None if too few ticks are left, or if the motor is hardly
-            used in them.
+            position never changes, and None if fewer than `LEAST_FREE` ticks are left, or if the
+            model expects no movement in half of them.
         """
         forward, ticks = self.forward, self.ticks
         (now,) = self.compute_candidate_readings([candidate], ticks)
