@@ -45,15 +45,15 @@ class EvaluateCommand:
 
     The options describe one protocol: a set of disturbances. --table compares several protocols,
     each given as words with commas between them, such as 100,announced,delay=1. The words are:
-    - first: when the readings are shuffled among the channels, as with --shuffle; default: none
+    - first: when to shuffle the readings: reset, K (every K steps), reset+K, or none (the default)
     - announced: the policy is told of each shuffle
     - reset or zeroed: what happens to the neurons' state, as with --memory
-    - until=STEP: as with --until
+    - until=STEP: no shuffle after this step
     - monitor=off, monitor=reset or monitor=match: as with --monitor
     - without=attention, without=queries or without=action: remove this part of the policy
     - background=NAME: the background of the image (CarRacing)
-    - noise=N: as --noise-channels N
-    - any other disturbance option without its dashes, such as missing=0.1 or delay=0..2
+    - noise=N: add N channels of noise, as with --noise-channels
+    - other disturbance options without dashes: missing=0.1, delay=0..2 (drawn for each episode)
 
     The same seed gives the same starts and shuffles under every protocol.
     """
