@@ -25,9 +25,9 @@ class StuckSensors:
     Args:
         slot_count: The number N of slots.
         resting_values: The values at which contacts and constants may rest.
-        max_excess: The largest excess in nats of all slots that change with which it counts as
-            known which channel each slot feeds. The excess is how far the negative log-likelihood
-            of the readings is above its usual value.
+        max_excess: A bound in nats. If the negative log-likelihood of the readings of all slots
+            that change is farther above its usual value, it counts as unknown which channels these
+            slots feed.
         settings: The tuned numbers of the estimator.
     """
 
