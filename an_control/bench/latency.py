@@ -45,17 +45,17 @@ ANSWER_TOPICS = {"echo": "echoed", "node": "joint_commands"}
 def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
     """Measure how long a policy node takes to answer a sensor message with a command.
 
-    A second process, which only sends each message back, shows how much of this time ROS itself
-    takes. rclpy must not be initialised yet.
+    A second process, the echo, only sends each message back. It shows how much of this time ROS
+    itself takes. rclpy must not be initialised yet.
 
     Args:
         model: Path of an attention_neuron model file; None for random weights.
         seconds: Duration of the measurement.
 
     Returns:
-        A dict with three keys. "rows" has a row for that process (the echo) and one for the node,
-        with the median and the 99th percentile of the time in microseconds. "ratio" is the node's
-        median divided by that of the echo. "lost" is the number of messages without an answer.
+        A dict with three keys. "rows" has a row for the echo and one for the node, with the median
+        and the 99th percentile of the time in microseconds. "ratio" is the node's median divided by
+        that of the echo. "lost" is the number of messages without an answer.
 
     Raises:
         RuntimeError: A process does not answer.

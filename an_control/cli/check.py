@@ -104,15 +104,17 @@ class Findings:
 class CheckCommand:
     """Check a wiring (the YAML file that connects ROS topics to a policy) for mistakes.
 
-    Compares it with a model, and with a running robot (--live), a recording (--bag) or a simulation
-    (--sim). Prints tables of the channels, the actuators and, with --live or --bag, the topics. For
-    a model with an identity monitor, on a robot that is driven meanwhile, it also finds wrongly
-    wired channels and motors, and prints the corrected lines. --move needs no model: it moves one
-    actuator after another a little around the safe command, within the limits of the wiring, and
-    finds which sensors each moves. `an-control estop`, Ctrl-C or another node's commands stop this
-    motion; the last command is the safe one. Values that `an-control new` left undecided (with a
-    comment that begins with SET) are problems until their comments are deleted. Exit status 0: no
-    problem; 1: a problem; 2: bad input.
+    Compares it with a model, and with a running robot (--live), a recording (--bag) or a
+    simulation (--sim). Prints tables of the channels, the actuators and, with --live or --bag, the
+    topics. If the model has an identity monitor and the robot is driven meanwhile, wrongly wired
+    channels and motors are found, and the corrected lines are printed.
+
+    With --move, no model is needed: one actuator after another moves a little around the safe
+    command, within the limits of the wiring, which shows the sensors that each moves. Commands of
+    another node, `an-control estop` or Ctrl-C stop this motion; the last command is the safe one.
+
+    Values that `an-control new` left undecided (with a comment that begins with SET) are problems
+    until their comments are deleted. Exit status 0: no problem; 1: a problem; 2: bad input.
     """
 
     wiring: tyro.conf.Positional[Path]

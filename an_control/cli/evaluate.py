@@ -43,14 +43,18 @@ USUAL = make_disturbance_options(shuffle="reset")
 class EvaluateCommand:
     """Play episodes without ROS, and measure a model's return while its readings are disturbed.
 
-    The options describe one protocol: a set of disturbances. --table compares several protocols.
-    Each is one argument, of words with commas between them, such as 100,announced,delay=1. The
-    first word says when the readings are shuffled among the channels: none (may be left out), reset
-    (at each reset), K (every K steps) or reset+K. The other words are: announced (the policy is
-    told of each shuffle); reset or zeroed (what happens to the neurons' state, as with --memory);
-    any other disturbance option without its dashes, such as missing=0.1 or delay=0..2 (drawn for
-    each episode), but noise=N for --noise-channels; until=STEP; monitor=off|reset|match;
-    without=attention|queries|action (part of the policy to remove); background=NAME (CarRacing).
+    The options describe one protocol: a set of disturbances. --table compares several protocols,
+    each given as words with commas between them, such as 100,announced,delay=1. The words are:
+    - first: when to shuffle the readings: reset, K (every K steps), reset+K, or none (the default)
+    - announced: the policy is told of each shuffle
+    - reset or zeroed: what happens to the neurons' state, as with --memory
+    - until=STEP: no shuffle after this step
+    - monitor=off, monitor=reset or monitor=match: as with --monitor
+    - without=attention, without=queries or without=action: remove this part of the policy
+    - background=NAME: the background of the image (CarRacing)
+    - noise=N: add N channels of noise, as with --noise-channels
+    - other disturbance options without dashes: missing=0.1, delay=0..2 (drawn for each episode)
+
     The same seed gives the same starts and shuffles under every protocol.
     """
 

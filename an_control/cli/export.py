@@ -18,8 +18,8 @@ class ExportCommand:
 
     With --onnx, SOURCE is a model. The inputs of the ONNX network are the task's channels in their
     order and, if the policy has them, its previous action and its states; the outputs are the
-    action and the new states. Lost are attention, recovery and monitor; channels can be neither
-    added nor left out. Another order of the channels may change the last bits of the action.
+    action and the new states. The file lacks attention, recovery and monitor, and channels can be
+    neither added nor left out. Another order of the channels may change the action's last bits.
 
     With --csv or --parquet, SOURCE is a recording, and the table has a row for each tick (control
     step). Its columns are time_ns, episode (a number from 0; empty for ticks in which the policy

@@ -29,8 +29,8 @@ class TrainMonitorCommand(MonitorOptions):
     arrive in other channels than before. It is trained on episodes in which the model's policy
     acts, with random exploration added; this takes about ten minutes. The policy stays as it is. At
     the end the monitor is tested on new episodes, also on robots with slower sensors and other mass
-    and friction. If it reports wrong moves of signals or finds too few real ones, the model file
-    says so, and the monitor is off by default.
+    and friction. If it reports false rewirings, or finds less than half of the signals that were
+    moved to other channels, the model file says so, and the monitor is off by default.
     """
 
     model: tyro.conf.Positional[Path]

@@ -54,10 +54,10 @@ class BagSource(HeardSource):
     """The messages of one source (topic in the wiring file) that a bag holds.
 
     Attributes:
-        jumps: The number of messages whose time stamp jumps: backwards, or by over a second more or
-            less than the recording time.
-        orders: The different orders in which messages list the names of their elements, such as
-            joints.
+        jumps: The number of messages whose time stamp jumps: it is earlier than that of the message
+            before, or the step between both differs by over a second from the recording times.
+        orders: The different orders in which messages list their elements, such as joints; each is
+            a tuple of names.
     """
 
     jumps: int = 0

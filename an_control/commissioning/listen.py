@@ -55,9 +55,10 @@ class HeardSource:
         topic: The full name of the topic.
         publishers: The full names of the nodes that publish it.
         quality: The quality of service of the publishers, as text.
-        other_types: Publishers with another message type, as text.
-        elsewhere: If nobody publishes the topic, a text that names another topic with messages of
-            the same type, for the end of an error text.
+        other_types: A text on publishers that send another message type than the wiring names; ""
+            if none does.
+        elsewhere: The end of an error text if nobody publishes the topic, such as "; /joint_states
+            is published with this type"; "" if no similar topic is known.
         rivals: A warning for each pair of nodes that send the same channels.
         times_s: The arrival times of the messages, by the steady clock.
         stamps_ns: The stamps of the messages; None for one without a stamp.

@@ -117,10 +117,10 @@ def match_channels_with_fields(heard_fields: Sequence[HeardField], model: Model)
 def rename_matching_actuators(
     actuators: Sequence[tuple[ActuatorConfig, str]], field: str, model: Model
 ) -> list[tuple[ActuatorConfig, str]]:
-    """Give drafted actuators the names that a model has for them, if the names are similar enough.
+    """Give drafted actuators the names that a model has for them, if these names are similar.
 
-    For example "hip1_joint" may become "hip_1". A renamed actuator still sends its commands to the
-    same message field, which is added to its entry.
+    For example "hip1_joint" may become "hip_1": the similarity must be at least `SURE`. A renamed
+    actuator still sends its commands to the same message field, which is added to its entry.
 
     Args:
         actuators: The drafted actuators of one command message, each with a comment.

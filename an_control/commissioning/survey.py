@@ -117,8 +117,8 @@ class SurveyedTopic:
         messages: The number of messages that arrived.
         first_s: The arrival time of the first message in seconds.
         last_s: The arrival time of the newest message in seconds.
-        gap_s: The longest time in seconds between two messages, or between two with the same name
-            if they list names; names in `seldom` do not count.
+        gap_s: The longest time in seconds between two messages. If messages list joint names: the
+            longest between two that contain the same name, without the names in `seldom`.
         stamped: Whether any message had a stamp.
         ranges: The lowest and the highest value of each number, by field path.
         joints: The names that the messages list for their elements, such as those of joints; () if

@@ -14,13 +14,13 @@ class Assignment(NamedTuple):
     """An immutable estimate of which input slot feeds which channel.
 
     A slot is a position at which a sensor's readings arrive, a channel is a named input of the
-    model; there are N of each. The estimate is the field `slots`. The field `outputs` says what the
-    policy gets: for each channel id, the slot whose signal the policy receives under this id.
+    model; there are N of each. ``slots[k]`` is the slot that is estimated to feed channel k.
+    ``outputs[k]`` is the slot whose readings the policy gets under the id of channel k.
 
-    At first `outputs` is pinned: each channel id keeps the sensor that was first wired to it, even
-    if this sensor belongs to another channel. Once a rewiring is detected while `slots` is known to
-    be right, `outputs` is unpinned, so that it equals `slots`. A permutation-invariant policy acts
-    alike in both modes.
+    At first `outputs` is pinned: each id keeps the sensor that was first wired to it, even a wrong
+    one. A permutation-invariant policy acts well so, and corrections of `slots` do not disturb it.
+    `outputs` is unpinned, so that it equals `slots`, if a rewiring is detected while `slots` is
+    known to be right, or if the policy needs its channels in order.
     """
 
     slots: np.ndarray
@@ -69,8 +69,8 @@ class Assignment(NamedTuple):
     def copy_marked_as_lost(self) -> Assignment:
         """Return a copy that is marked as lost, which means that it is not known to be right.
 
-        What the policy gets does not change. From then on it is also independent of corrections of
-        `slots` (the slot that feeds each channel), until a rewiring is detected.
+        The policy still gets the same readings under each channel id. They do not change if `slots`
+        (the slot that feeds each channel) is corrected later, until a rewiring is detected.
         """
         if self.lost and self.pinned and self.renames is None and self.previous is self.slots:
             return self
@@ -82,7 +82,7 @@ class Assignment(NamedTuple):
     def copy_with_unpinned_outputs(self) -> Assignment:
         """Return a copy in which the policy gets each signal under the signal's own channel id.
 
-        From then on, the policy's inputs (`outputs`) follow every change of `slots` at once.
+        From then on, `outputs` (the slot for each id) is equal to `slots` after every change.
         """
         if not self.pinned:
             return self
@@ -99,12 +99,12 @@ class Assignment(NamedTuple):
     def copy_with_outputs_updated_from_slots(self, verifying_move: bool) -> Assignment:
         """Return a copy in which `outputs` is up to date with `slots`.
 
-        `outputs` is the slot whose signal the policy gets under each channel id. If `pinned` is
-        False, it becomes equal to `slots`. If True, it changes only while a move is being verified:
-        the policy then gets the same signal as before, from the signal's new slot.
+        ``outputs[k]`` is the slot whose readings the policy gets under the id of channel k. If
+        `pinned` is False, it becomes ``slots[k]``. If `pinned` is True, it changes only while a
+        detected rewiring is being verified: it becomes the new slot of the same signal.
 
         Args:
-            verifying_move: Whether a detected move of signals is still being verified.
+            verifying_move: Whether a detected rewiring is still being verified.
         """
         if not self.pinned:
             outputs = self.slots

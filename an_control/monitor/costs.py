@@ -265,9 +265,9 @@ class Costs:
         return usual + self.compute_costs_added_by_noise(prediction) if self.noise_sd else usual
 
     def compute_costs_with_move_penalty(self, costs: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        """Return a copy of a cost matrix with a penalty for each signal that would have to move.
+        """Return a copy of a cost matrix with a penalty on changes of the present assignment.
 
-        Each pair of slot and channel in the present assignment keeps its cost; a fixed penalty is
+        A pair of slot and channel that is in this assignment keeps its cost. A fixed penalty is
         added to all other pairs.
 
         Args:

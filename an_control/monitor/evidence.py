@@ -42,7 +42,7 @@ class Candidate(NamedTuple):
 
 
 class TickRecord(NamedTuple):
-    """The readings of one tick by input slot, with the readings and the action before it."""
+    """The readings of a tick by input slot, those of the tick before, and the action between."""
 
     before: np.ndarray
     """(N,) the readings of the tick before, 0 where missing, as the forward model gets them."""
@@ -94,14 +94,13 @@ class Evidence:
     ) -> None:
         """Remove all stored ticks, and set the costs to which those of later ticks are added.
 
-        These initial costs have one of two origins. They may be the costs of the tick in which
-        signals seem to have moved. Or they are a prior, which favours some assignment of slots to
-        channels before there are any readings.
+        The initial costs are those of the tick in which signals seem to have moved to other slots.
+        Or they are a prior, which favours some assignment of slots to channels.
 
         Args:
-            initial_costs: (slots, channels) the initial costs in nats.
-            usual_costs: (channels,) the mean costs of such a tick under the right assignment; None
-                for a prior, for which they are 0.
+            initial_costs: (slots, channels) the cost in nats of each slot as each channel.
+            usual_costs: (channels,) the costs that the tick would have on average under the right
+                assignment; None for a prior, for which they are 0.
         """
         self.clear()
         self.initial_costs, self.identity = initial_costs, None

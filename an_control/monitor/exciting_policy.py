@@ -34,7 +34,7 @@ class ExcitingPolicy(WrappingPolicy):
     fixed order, on robots whose sensors may arrive in another order.
 
     Args:
-        policy: The wrapped policy, behind its monitor.
+        policy: The wrapped policy with its monitor, which detects rewired sensors.
         excitation: The motion, and recordings of what the sensors read during it.
         settings: The tuned numbers for finding the order.
 

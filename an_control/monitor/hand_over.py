@@ -26,7 +26,7 @@ class HandOverPolicy(WrappingPolicy):
     episode.
 
     Args:
-        policy: The main policy, behind its monitor.
+        policy: The main policy with its monitor, which detects rewired sensors.
         student: The policy that acts first; it has the same channels and actuators.
         settings: The tuned number of the hand-over.
 

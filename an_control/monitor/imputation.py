@@ -19,7 +19,12 @@ PolicyInput = np.ndarray
 
 
 class Continuation(NamedTuple):
-    """A comparison of a tick's readings with those that are expected from the tick before."""
+    """The result of checking whether a tick's readings continue those of the tick before.
+
+    The forward model predicts the readings from the tick before. `costs` says how badly the reading
+    of each input slot fits the prediction for each channel, `excess` how badly the readings fit
+    under the present assignment of slots to channels.
+    """
 
     costs: np.ndarray
     """(slots, channels) the cost in nats of slot i's reading as the next one of channel k."""
@@ -100,7 +105,7 @@ class Imputation:
             assignment: Which input slot feeds which channel.
 
         Returns:
-            The comparison; None if the signals of the previous tick are unknown.
+            How badly the readings fit; None if the signals of the previous tick are unknown.
         """
         if self.signals is None:
             return None
@@ -137,8 +142,8 @@ class Imputation:
     def reestimate_missing_signals(self, assignment: Assignment) -> None:
         """Estimate the missing signals again, after another assignment was found to be right.
 
-        The estimates of all stored ticks are repeated. If too many ticks have passed to store them
-        all, the estimates stay as they are.
+        The estimates of all stored ticks are repeated. If readings have been missing for more than
+        `ImputationSettings.replay_ticks` ticks, not all are stored, and the estimates stay.
 
         Args:
             assignment: Which input slot feeds which channel, as found since the signals moved.
@@ -159,16 +164,15 @@ class Imputation:
     ) -> PolicyInput:
         """Store a tick with missing readings; return the readings (N,) that the policy gets.
 
-        The missing ones are estimated. If they are too many, or the forward model cannot estimate
-        them, all signals of this tick count as unknown.
+        The missing ones are estimated. If more than the share `ImputationSettings.max_missing` is
+        missing, or the forward model cannot estimate, all signals of this tick count as unknown.
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.
             action: (A,) the action before them.
             assignment: Which input slot feeds which channel.
-            readings_explained: Whether the assignment explains the readings that are not missing.
-                Only then does the policy's input contain estimates; otherwise missing channels stay
-                NaN.
+            readings_explained: Whether the readings that are not missing fit the assignment. If
+                not, the missing channels stay NaN in the policy's input.
         """
         policy_input, signals = readings[assignment.outputs], readings[assignment.slots]
         if not self._forward.imputes or np.isnan(signals).mean() > self._settings.max_missing:

@@ -673,12 +673,12 @@ class IdentityMonitor:
 
     @property
     def identified_channel_mask(self) -> np.ndarray:
-        """The mask (N,) of the channels whose input slot is known.
+        """The mask (N,) of the channels whose input slot is known: True for these channels.
 
-        It contains all channels if nothing has moved since the start, or if the last estimate has
-        not changed for some ticks. Shortly after a change it contains only the channels that can
-        hardly be confused with another. It contains none while the estimate is not known to be
-        right, or while readings are missing.
+        All are True if no rewiring was detected since the start, or if the estimate has not changed
+        for some ticks. Shortly after a change, a channel is True only if the readings would be much
+        less likely with its slot exchanged for any other. All are False while the estimate is not
+        known to be right, or while readings are missing.
         """
         assignment, settings = self.assignment, self._settings.trust
         if assignment.lost or self._imputation.missing_ticks:

@@ -80,16 +80,16 @@ class RobotFit:
     def min_correction_gain(self) -> float:
         """The gain in log-likelihood (nats) from which on a correction is considered.
 
-        A correction replaces the present assignment by one under which the readings are likelier,
-        although no move of signals was detected.
+        A correction replaces the present assignment of slots to channels by one under which the
+        readings are likelier, although no rewiring was detected.
         """
         return self._settings.min_gain
 
     @property
     def min_gain_while_lost(self) -> float:
-        """The gain in log-likelihood (nats) from which on another assignment is tried while lost.
+        """The gain in log-likelihood (nats) from which on another assignment is tried.
 
-        Lost means that no assignment of slots to channels is known to be right.
+        It holds while no assignment of input slots to channels is known to be right.
         """
         return self._settings.min_gain if self.limits is None else self.limits.min_gain
 
@@ -97,7 +97,8 @@ class RobotFit:
     def min_replacement_gain(self) -> float:
         """The gain in log-likelihood (nats) from which on the present assignment may be replaced.
 
-        It is larger until it is known that the model fits the robot.
+        An assignment says which input slot feeds which channel. The required gain is larger until
+        it is known that the model fits the robot.
         """
         if self.limits is None:
             return self._settings.min_gain
@@ -164,14 +165,14 @@ class RobotFit:
         self._left = self._settings.ticks
 
     def does_move_explain_readings(self, current: Candidate, alternative: Candidate) -> bool:
-        """Return whether an assumed move of signals explains the readings well enough.
+        """Return whether an assumed rewiring explains the readings well enough to be accepted.
 
-        With the move, the readings of the moved channels must fit the forward model much better
-        than without it. The readings of all channels together must fit nearly as much better.
+        If it is assumed, the readings of the rewired channels must fit the forward model much
+        better (see `FitSettings`), and those of all channels together nearly as much better.
 
         Args:
-            current: The present assignment with its costs.
-            alternative: The assignment after the assumed move, with its costs.
+            current: The assignment without the rewiring, with its costs.
+            alternative: The assignment with the rewiring, with its costs.
         """
         if self.limits is None:
             return True

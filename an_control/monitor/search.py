@@ -27,7 +27,7 @@ F32 = np.float32
 
 
 class Move(NamedTuple):
-    """A suspected rewiring: sensor signals seem to have moved to other slots before a tick."""
+    """A suspected rewiring: before a tick, signals seem to have moved to other input slots."""
 
     costs: np.ndarray
     """(slots, channels) the costs of the tick in nats, with a penalty for moved channels."""
@@ -557,7 +557,7 @@ class AssignmentSearch:
     def confirm_initial_assignment(self) -> None:
         """End the verification of the initial assignment, as it is now known to be right.
 
-        A verification of a detected move continues.
+        If a detected rewiring is being verified instead, that verification continues.
         """
         if not self._moved:
             self._age, self.phase = self._settings.verify_ticks, Phase.REVIEW

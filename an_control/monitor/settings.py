@@ -152,9 +152,9 @@ class SensorDelaySettings:
 
 @dataclass(frozen=True)
 class DetectorSettings:
-    """Numbers that decide when signals seem to have moved, or nothing explains the readings.
+    """Numbers that decide when a rewiring is suspected, or when no assignment fits the readings.
 
-    They were chosen on the Ant, with moves every 25 and 100 steps.
+    They were chosen on the Ant, with signals moved to other input slots every 25 and 100 steps.
     """
 
     tick_gain: float = 10.0
@@ -203,8 +203,8 @@ class EvidenceSettings:
 class AssignmentSearchSettings:
     """Numbers for the search for an assignment of input slots to channels and its verification.
 
-    They were chosen on the Ant, with moves of two, four and all signals every 5 to 100 steps, and
-    with unknown wirings.
+    They were chosen on the Ant with unknown wirings, and with two, four and all signals moved to
+    other slots every 5 to 100 steps.
     """
 
     verify_ticks: int = 20
@@ -254,10 +254,10 @@ class TrustSettings:
 class FitSettings:
     """Numbers that decide whether the forward model describes the connected robot.
 
-    They also decide how well a move of signals must explain the readings to be accepted. They hold
-    for all models; the limits that are measured for each model are in `FitLimits`. The numbers were
+    They also decide how well a suspected rewiring must explain the readings to be accepted. They
+    hold for all models; the limits that are measured for each model are in `FitLimits`. They were
     chosen with robots of other mass, friction, motor lag and sensor rate, so that monitors report
-    no wrong move and find the real ones (`experiments/monitor_fit`).
+    no false rewiring and find the true ones (`experiments/monitor_fit`).
     """
 
     min_gain: float = 24.0

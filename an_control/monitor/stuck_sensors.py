@@ -18,15 +18,16 @@ class StuckSensors:
     Readings arrive at input slots. A slot is stuck if it repeats its reading for some ticks in
     which its channel should change.
 
-    Contact sensors and constant channels may rightly rest at certain values. If signals seem to
-    have moved, any slot that reads one of these values may carry such a sensor. Then it counts as
+    Contact sensors and constant channels may rightly rest at certain values. After a possible
+    rewiring any slot that reads one of these values may carry such a sensor, so that it counts as
     stuck only after more ticks.
 
     Args:
         slot_count: The number N of slots.
         resting_values: The values at which contacts and constants may rest.
-        max_excess: How badly the readings of the changing slots may fit so that their channels
-            count as known: the sum of their negative log-likelihoods above the usual, in nats.
+        max_excess: A bound in nats. If the negative log-likelihood of the readings of all slots
+            that change is farther above its usual value, it counts as unknown which channels these
+            slots feed.
         settings: The tuned numbers of the estimator.
     """
 

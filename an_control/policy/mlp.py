@@ -22,7 +22,7 @@ Layers = tuple[tuple[np.ndarray, np.ndarray], ...]
 
 
 def get_head_layers(arrays: Mapping[str, np.ndarray], layer_count: int) -> Layers:
-    """Return the first layers of a model's head (the network that computes the action).
+    """Return weights and biases of the first layers of a model's head, which computes the action.
 
     Args:
         arrays: The model's arrays by name.

@@ -136,10 +136,11 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
     """Write a model file atomically, so that nobody can read a part of it.
 
     If the policy is of kind ``foreign``, its network is in an ONNX file already. Then only its
-    monitor is written: beside this ONNX file if `path` names one, else to `path`.
+    monitor is written, as a model file.
 
     Args:
-        path: The file to write; an existing one is replaced.
+        path: The file to write; an existing one is replaced. If it is an ONNX file, this file stays
+            and the monitor is written beside it (see `get_monitor_path`).
         model: The model.
 
     Raises:

@@ -78,9 +78,9 @@ def advance_lstm_neurons(values, neurons, input_weights, hidden, state):
     Args:
         values: (N,) the readings.
         neurons: (N,) the index of each channel's row in `state`.
-        input_weights: (1 + F, 4d) in the first row the weighted sum of the inputs that all channels
-            share, in the others the weights of the F inputs that each neuron gets from its own
-            channel.
+        input_weights: (1 + F, 4d) in row 0 the sums that the caller has computed from the inputs
+            that all channels share, to which the neuron's own inputs are added; in row 1 the
+            weights of the reading; if F is 2, in row 2 those of its change since the last tick.
         hidden: (d, 4d) the weights of the neurons' own outputs.
         state: (rows, 2d + 1) for each neuron its outputs h, its cells c and its previous reading;
             changed.
@@ -126,14 +126,17 @@ def advance_lstm_neurons(values, neurons, input_weights, hidden, state):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def advance_stacked_neurons(values, neurons, input_weights, state):
-    """Advance neurons that read their channel's k newest readings by one tick, in place.
+    """Advance stacked neurons, one for each of N channels, by one tick in place.
+
+    A stacked neuron is a layer of d tanh units, whose inputs are the k newest readings of its
+    channel and the inputs that all channels share.
 
     Args:
         values: (N,) the readings.
         neurons: (N,) the index of each channel's row in `state`.
-        input_weights: (1 + k, d) in the first row the weighted sum of the inputs that all channels
-            share, in the others the weights of the k inputs that each neuron gets from its own
-            channel.
+        input_weights: (1 + k, d) in row 0 the sums that the caller has computed from the shared
+            inputs, to which the neuron's own inputs are added; in row i the weights of the i-th
+            newest reading.
         state: (rows, d + k) for each neuron its outputs h, then its k newest readings; changed.
     """
     inputs, d = len(input_weights) - 1, input_weights.shape[1]
@@ -165,7 +168,7 @@ def reset_neurons_on_jump(values, neurons, state, stored_readings):
     Args:
         values: (N,) the readings.
         neurons: (N,) the index of each channel's row in `state`.
-        state: The rows of the neurons; changed.
+        state: (rows, S) the state of each neuron, see `PolicyEngine`; changed.
         stored_readings: A pair that says which numbers of a row are earlier readings: the index of
             the first one, and how many there are.
     """
@@ -278,8 +281,9 @@ def advance_memory_and_expect_readings(memory, previous_action, memory_rows, exp
     n queries, which stand for channels.
 
     Args:
-        memory: (2n + H,) first the n weights m and the n readings x of the last tick (see
-            `reference_engine`), then the H units of the GRU, which are changed.
+        memory: (2n + H,) three parts in one array: for each query, how much of its reading in the
+            last tick was measured, not expected (0 to 1); the query's reading in the last tick; and
+            the units of the GRU, which are changed.
         previous_action: (A,) the previous action.
         memory_rows: The weights of the GRU, see `packed_weights.pack_memory_weights`.
         expecting_rows: The weights from the memory to the expected readings, see
@@ -315,8 +319,9 @@ def correct_expected_readings(memory, units, sums, total_attention, expected, ou
     The head's memory is a GRU that expects one reading for each of n queries (channels).
 
     Args:
-        memory: (2n + H,) first the n weights m and the n readings x of the last tick (see
-            `reference_engine`), which are changed, then the H units of the GRU.
+        memory: (2n + H,) three parts in one array: for each query, how much of its reading is
+            measured, not expected (0 to 1); the query's corrected reading; and the units of the
+            GRU. The first two parts are changed.
         units: The number H of GRU units.
         sums: (n,) for each query the sum over channels of squared attention times reading.
         total_attention: (n,) for each query the sum over channels of squared attention.
@@ -338,7 +343,7 @@ def compute_action(message, head, widths, relu, clip):
 
     Args:
         message: The input of the head.
-        head: For each layer the bias (out,), then the weights (in, out), flat.
+        head: One flat array with the bias (out,) and then the weights (in, out) of each layer.
         widths: (layers,) the number of outputs of each layer.
         relu: True for rectified linear hidden layers, False for tanh.
         clip: True if the action is clipped to [-1, 1], False if it is passed through tanh.
@@ -413,10 +418,11 @@ def update_identity_evidence(prediction, value, expected, evidence, score):
     reading's attention scores.
 
     Args:
-        prediction: (4, n) the weights of prediction attention, see `reference_engine`.
+        prediction: (4, n) the weights b, v, g and k of each query in the equation of prediction
+            attention, see `reference_engine`.
         value: The reading.
         expected: (n,) the reading that the memory expects of each query's channel.
-        evidence: (n,) the evidence for each query; changed.
+        evidence: (n,) the evidence for each query in nats; changed.
         score: (n,) the attention score of each query; changed.
     """
     for q in range(len(expected)):

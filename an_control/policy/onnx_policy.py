@@ -74,7 +74,7 @@ class Session:
         return array
 
     def run(self) -> None:
-        """Compute the outputs from the inputs.
+        """Compute the values in the output arrays from those in the input arrays.
 
         Raises:
             ValueError: onnxruntime reports an error.

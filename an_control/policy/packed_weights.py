@@ -163,12 +163,12 @@ def pack_memory_weights(
             queries, the others are zeros.
 
     Returns:
-        A pair of float32 arrays, whose columns are outputs and whose rows are inputs. The first
-        (R, 3H) computes the GRU's gates. Its rows are the bias, the queries' weights and readings
-        of the previous tick (2n rows), the units (H rows), the previous action, and the bias inside
-        the reset gate. The second (Q, width) computes the expected readings, in a column for each
-        query. Its rows are the same ones without the last, then the outlier weight, and four rows
-        of prediction attention if the policy has it.
+        Two float32 arrays with a row for each input and a column for each output. The first,
+        (R, 3H), computes the gates of the GRU from 1 + 2n + H + A + 1 rows: the bias, the queries'
+        weights and readings of the previous tick, the units, the previous action (A,), and the bias
+        inside the reset gate. The second, (Q, width), computes the reading that is expected for
+        each query. It has such rows too, but the last is the outlier weight. If the policy has
+        prediction attention, four rows with its weights follow.
     """
     array = _convert_to_float64(arrays)
     n, units = len(array["expectation.bias"]), len(array["memory.hidden_bias"])

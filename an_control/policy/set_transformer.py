@@ -76,7 +76,7 @@ class SetTransformerBlock:
 
 
 class SelfAttention:
-    """A set attention block, SAB(X) = MAB(X, X) (Lee et al. 2019, eq. 8); its cost grows with N^2.
+    """A set attention block, SAB(X) = MAB(X, X) (Lee et al. 2019, eq. 8), on N rows at O(N^2) cost.
 
     Args:
         arrays: A model's arrays, float64.
@@ -94,7 +94,7 @@ class SelfAttention:
 class InducedSelfAttention:
     """An induced set attention block, ISAB(X) = MAB(X, MAB(I, X)) (Lee et al. 2019, eq. 9, 10).
 
-    Rows attend to each other by way of m inducing points I, so its cost grows with m N.
+    N rows X attend to each other by way of m inducing points I, so the cost grows with m N.
 
     Args:
         arrays: A model's arrays, float64.

@@ -555,15 +555,17 @@ class VisionSizes(ABC):
 
     Attributes:
         actions: The number of actions.
-        grid: The side length of the square grid of queries, each of which gives a row of the
-            attention message.
-        message: The width of the attention message.
+        grid: The side length of the square in which the queries are arranged. There are grid * grid
+            queries, and each gives one row of the attention message.
+        message: The length of such a row.
         stack: The number of frames.
         patch: The width and the height of a patch in pixels.
-        positions: The number of columns of the fixed table from which the queries are computed.
+        positions: The number of columns of a fixed table of sines (see `make_positional_table`),
+            which has a row for each query.
         norm_weights: Whether the layer norms of patches and message have learned weights.
-        attention: The paper's ``softmax``; or ``pma``, in which learned queries attend to the sums
-            of a patch's key and value, without the table.
+        attention: The paper's ``softmax``, whose queries are computed from that table; or ``pma``
+            (pooling by multihead attention), whose queries are learned and attend to the sum of
+            each patch's key and value.
         encoder: The way in which the patches' keys attend to each other before the attention: each
             to all (``sab``), by way of `inducing` points (``isab``), or not at all (``none``).
         inducing: The number of inducing points.
@@ -646,7 +648,8 @@ class TopPatchesSizes(VisionSizes):
     """The sizes of the CarRacing policy, whose head looks at the positions of important patches.
 
     A self-attention of width `self_attention` scores the rows of the attention message, one for
-    each patch. An LSTM of `hidden` units gets the positions in the image of the best `top` patches.
+    each patch. An LSTM of `hidden` units gets the image positions of the `top` patches with the
+    highest scores.
     """
 
     self_attention: int
@@ -710,11 +713,11 @@ class ConvolutionSizes(VisionSizes):
         hidden: The number of units of the hidden layer.
         first_action: The index of the action that counts as the previous one in an episode's first
             tick, if `choice` is True.
-        choice: True if the action is 1 at the index of the best score and 0 elsewhere; False if it
-            is the tanh of the scores.
-        memory: The number of GRU units between the two layers, which remember what no patch shows;
-            0: none, as in the paper. They get the hidden units and the previous action. The last
-            layer gets the hidden units and the GRU units.
+        choice: True if the action is 1 at the index of the highest score and 0 elsewhere; False if
+            it is the tanh of the scores.
+        memory: The number of GRU units beside the hidden layer, which remember what no patch shows
+            now; 0: none, as in the paper. The GRU gets the hidden units and the previous action,
+            and the last layer gets the units of both.
     """
 
     filters: int
@@ -889,18 +892,19 @@ OPTIONAL: Mapping[str, Any] = {"imputation": 0, "validation": None}
 class MonitorValidation:
     """The measured behaviour of a monitor in episodes that it was not trained on.
 
-    A monitor detects moves: sensor signals that arrive at other input slots than before.
+    A monitor detects rewirings: sensor signals that arrive at other input slots than before.
 
     Attributes:
         max_excess: The largest excess up to which readings fit the model. The excess is how far
             their negative log-likelihood is above its usual value, in nats a tick.
-        min_gain: Nats by which another assignment of signals must explain the readings better to
-            replace the present one.
-        slow: The number of channels that repeat readings in the way of a sensor that is slower than
-            the ticks.
-        ticks: The number of simulated ticks of robots whose signals stayed where they are wired.
-        false_moves_hour: Moves per hour that the monitor wrongly reported in these ticks.
-        found: Share (0 to 1) of the moved signals that the monitor found, measured in other ticks.
+        min_gain: Nats by which another assignment of signals to slots must explain the readings
+            better to replace the present one.
+        slow: The largest number of channels that at one time seemed to have a slow sensor, which
+            repeats each reading for some ticks.
+        ticks: The number of simulated ticks of robots without rewiring.
+        false_moves_hour: Rewirings per hour that the monitor wrongly reported in these ticks.
+        found: Share (0 to 1) of the signals moved to another input slot, in other ticks, that the
+            monitor found there.
     """
 
     max_excess: float
@@ -912,7 +916,11 @@ class MonitorValidation:
 
     @property
     def has_passed(self) -> bool:
-        """Whether the monitor reported no wrong move and found enough of the real ones."""
+        """Whether the monitor works so well that it may be on by default.
+
+        It must have reported no false rewiring, and must have found at least the share `MIN_FOUND`
+        of the signals that moved to another input slot.
+        """
         return not self.false_moves_hour and self.found >= MIN_FOUND
 
     def __str__(self) -> str:

@@ -207,8 +207,8 @@ class Finding:
     """One mistake in the wiring that `diagnose` found, with its correction.
 
     Args:
-        kind: Kind of mistake, such as "sign" or "swapped"; see `Hypothesis.kind`, where "unusable"
-            stands for the kinds "stuck" and "noise only".
+        kind: Kind of mistake, such as "sign" or "swapped": one of `Hypothesis.kind`, but "stuck" or
+            "noise only" in place of "unusable".
         members: Ids of the affected channels, or names of the affected actuators.
         text: What is wrong, such as "has the wrong sign".
         correction: The new value in the wiring file, such as "scale: -1", or advice if no change of
@@ -288,8 +288,8 @@ def diagnose(
 ) -> Diagnosis:
     """Find mistakes in a robot's wiring, such as swapped or reversed sensors, by a recording.
 
-    A supposed mistake counts as found if its correction makes the recorded readings clearly
-    likelier under the forward model, which predicts each channel's next reading.
+    The forward model predicts each channel's next reading. A supposed mistake counts as found if
+    its correction makes the recorded readings likelier by as many nats as `settings` demands.
 
     Args:
         recording: 5 to 20 s of the moving robot, with the channels of the model in its order.

@@ -249,8 +249,8 @@ class Hypothesis(NamedTuple):
     def penalty(self) -> float:
         """Return the nats to subtract from the log-likelihood that the correction gains.
 
-        There are more for a fitted number, such as a scale, which always explains a little, and for
-        each affected channel.
+        The penalty grows with the number of affected channels. It is larger if a number is fitted,
+        such as a scale, because a fitted number always explains a little.
         """
         return PENALTIES.get(self.kind, 8.0) + 0.5 * len(self.members)
 
@@ -296,9 +296,9 @@ def iterate_part_exchanges(
 ) -> Iterator[tuple[str, tuple[int, ...], tuple[int, ...]]]:
     """Yield exchanges of whole parts of a robot that a wrong wiring may contain, such as two legs.
 
-    Parts are found in the ids by their numbers (legs 1 to 4) or words (left and right). An exchange
-    concerns all channels of the parts, or only some kinds of channels, such as positions, or only
-    one group.
+    Parts are found by numbers (legs 1 to 4) or words (left and right) in the ids. An exchange
+    concerns all channels of two or more parts, only some kinds of them, such as positions, or only
+    those in one of `groups`.
 
     Args:
         ids: Ids of channels, or names of actuators.

@@ -86,8 +86,9 @@ def estimate_scale_factor_from_rates(
         members: Indices of the channels whose scales are wrong by the same factor.
 
     Returns:
-        The positive factor by which the scales must be multiplied, as the median over all pairs of
-        a position and its rate with just one in `members`; None if there is no such pair.
+        The positive factor by which the scales must be multiplied. It is the median over all pairs
+        of a position and its rate of which one is in `members` and one is not; None if there is no
+        such pair.
     """
     if not forward.imputes:
         return None

@@ -304,8 +304,10 @@ class Likelihood:
             ticks: (K,) indices of the ticks from which the next one is predicted.
 
         Returns:
-            (A,) effects: 1 as expected, 0 for none, -1 for the opposite. The effect is 1 for a
-            motor that moves no channel clearly, and NaN for one whose best channels are unusable.
+            (A,) effects: 1 as expected, 0 for none, -1 for the opposite. An effect is NaN if the
+            two channels that the motor should move most are both unusable (stuck or noise only).
+            It is 1 if it cannot be measured because the model expects next to no movement: less
+            than `LEAST_OWN`, in scales of the prediction error.
         """
         forward, motors = self.forward, range(len(candidate.motors))
         (signals,) = self.compute_candidate_readings([candidate])
@@ -357,8 +359,8 @@ class Likelihood:
 
         Returns:
             The effect: 1 as the model expects, 0 for none, -1 for the opposite. It is 0 if the
-            position never changes, and None if too few ticks are left, or if the motor is hardly
-            used in them.
+            position never changes, and None if fewer than `LEAST_FREE` ticks are left, or if the
+            model expects no movement in half of them.
         """
         forward, ticks = self.forward, self.ticks
         (now,) = self.compute_candidate_readings([candidate], ticks)

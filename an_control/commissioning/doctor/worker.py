@@ -236,8 +236,8 @@ def list_corrected_scales_and_offsets(
 
     Returns:
         The corrected (scale, offset) by id of each wrong channel entry of the wiring. It is empty
-        if the mistake is of another kind, or if channels of one entry (such as ranges[*]) need
-        different corrections.
+        if the mistake is not a wrong sign, scale or offset, or if channels of one entry (such as
+        ranges[*]) need different corrections.
     """
     if finding.kind not in CORRECTABLE:
         return {}

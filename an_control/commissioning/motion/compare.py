@@ -81,8 +81,8 @@ class MotionDiagnosis:
     Attributes:
         pairs: Which sensor belongs to which actuator.
         silent: Names of the actuators that moved no sensor of their own.
-        unmoved: Ids of the channels that are named after a working actuator, but that no actuator
-            moved alone.
+        unmoved: Ids of the channels that have no actuator in `pairs`, although the actuator that
+            they are named after is there with other channels.
         findings: Mistakes in the wiring.
         notes: Remarks, one sentence each.
         corrected: The wiring with all certain corrections.

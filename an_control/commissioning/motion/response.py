@@ -112,8 +112,9 @@ def measure_and_detect_responses(recording: MotionRecording) -> tuple[np.ndarray
 
     Returns:
         Two arrays (A, C). The first has the root mean square of the part of each reading that
-        follows the command, in the unit of the readings; NaN if readings are missing. The second
-        says whether this response stands out from noise and from the robot's swinging before.
+        follows the command, in the unit of the readings; NaN if readings are missing. The second is
+        True if this part is large in comparison with the rest of the reading, and with the robot's
+        swinging before the actuator was moved.
     """
     shape = len(recording.actuators), len(recording.ids)
     extent, clear = np.zeros(shape), np.zeros(shape, bool)
@@ -197,8 +198,8 @@ def find_response_sign(
     """Find whether a sensor's reading rises or falls when the command of its actuator rises.
 
     The sign is that of the work: the sum of command times movement. If an unknown delay of the
-    sensor could change this sign, the better one of the fits in `fit` decides, if it is clearly
-    better.
+    sensor could change this sign, the better direction in `fit` decides, if it explains the share
+    `MIN_SIGN_FIT` of the variance and the error of the other is `SIGN_RATIO` times as large.
 
     Args:
         drive: (T,) distance of each command from the safe command.
@@ -208,7 +209,7 @@ def find_response_sign(
         is_rate: True for velocities (without the reading at rest), False for positions.
 
     Returns:
-        1 if the reading rises with the command, -1 if it falls, 0 if that is not clear.
+        1 if the reading rises with the command, -1 if it falls, 0 if neither can be shown.
     """
     up, down = float(fit.rising.min()), float(fit.falling.min())
     signs = {
@@ -244,7 +245,7 @@ def find_response_delay(fit: SystemFit) -> int | None:
     """Return the shortest delay of a sensor, in ticks, with which its response can be explained.
 
     A longer delay may explain it as well, because a slow motor looks like a delay. The result is
-    None if no fit is good enough.
+    None if no fit explains the share `MIN_FIT` of the response's variance.
 
     Args:
         fit: The result of `fit_simple_systems` for the response.

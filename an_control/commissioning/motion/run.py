@@ -102,7 +102,8 @@ class MotionRun:
         """Read and record all channels, and react to missing readings.
 
         The motion is planned once all needed readings are there. If some are missing later, the
-        present actuator's motion is repeated; after too long or too often, all motion is stopped.
+        present actuator's motion is repeated. If they are missing for over `MAX_LACK_S` seconds, or
+        more often than `MAX_REPEATS` times, all motion is stopped.
 
         Args:
             now_ns: The present time, from which the age of readings is computed.
@@ -121,9 +122,9 @@ class MotionRun:
             self._rows.append(dict(zip(readings.ids, readings.values.tolist(), strict=True)))
 
     def plan_if_ready(self, now_ns: int) -> None:
-        """Plan the motion if all readings that it needs are there; stop it after a long wait.
+        """Plan the motion if all readings that it needs are there; else wait for them.
 
-        The readings are not recorded.
+        After `WAIT_S` seconds without them, the motion is stopped. The readings are not recorded.
 
         Args:
             now_ns: The present time, from which the age of readings is computed.
