@@ -49,8 +49,8 @@ def list_supported_pythons(ros):
     """Return the CPython versions that are supported with a ROS 2 distribution.
 
     Args:
-        ros: Distribution from PyPI, such as "kilted". For any other value, which stands for an
-            installed ROS 2, all versions are returned.
+        ros: "kilted", "wheels" or "jazzy" for packages from PyPI; any other text for an installed
+            ROS 2, with which all versions are supported.
     """
     if ros not in ROWS:
         return PYTHONS

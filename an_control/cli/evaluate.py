@@ -45,9 +45,9 @@ class EvaluateCommand:
 
     The options describe one protocol: a set of disturbances. --table compares several protocols,
     each given as words with commas between them, such as 100,announced,delay=1. The words are:
-    - first: when to shuffle the readings: reset, K (every K steps), reset+K, or none (the default)
+    - reset, K, reset+K or none, as the first word: shuffle at the reset, every K steps, both, never
     - announced: the policy is told of each shuffle
-    - reset or zeroed: what happens to the neurons' state, as with --memory
+    - reset or zeroed, as a later word: what shuffles do to the neurons' state, as with --memory
     - until=STEP: no shuffle after this step
     - monitor=off, monitor=reset or monitor=match: as with --monitor
     - without=attention, without=queries or without=action: remove this part of the policy

@@ -113,10 +113,10 @@ class Costs:
         probability: np.ndarray,
         *_: object,
     ) -> None:
-        """Add to a matrix how badly each slot's readings of T ticks fit each channel, by numpy.
+        """Add the costs of T ticks to the matrix of how badly each slot fits each channel.
 
-        It replaces `kernels.add_tick_costs_to_matrix` if numba is not installed. Without numba that
-        function would run as plain Python: for the Ant 1.4 ms instead of 30 us.
+        It uses numpy and replaces `kernels.add_tick_costs_to_matrix` if numba is not installed.
+        Without numba that function would run as plain Python: for the Ant 1.4 ms instead of 30 us.
 
         Args:
             costs: (slots, channels) the sums of the costs (negative log-likelihoods) in nats so
@@ -125,8 +125,9 @@ class Costs:
                 `expected` predicts; NaN where missing.
             expected: (T, channels) the expected values of `observed`.
             scale: (T, channels) the scale of the errors.
-            readings: (T, slots) the readings, from which the costs of binary channels follow.
-            probability: (T, channels) the probability that a binary channel reads 1.
+            readings: (T, slots) the readings, which binary channels are compared with.
+            probability: (T, channels) the probability that a channel reads 1; used for binary
+                channels only.
         """
         for t in range(len(observed)):
             prediction = Prediction(expected[t], scale[t], probability[t])

@@ -208,15 +208,15 @@ class Imputation:
     ) -> PolicyInput:
         """Store a tick whose readings say nothing about the wiring.
 
-        They do not follow from the last action, because another command was sent. Missing readings
-        keep their last values in the store; for the policy they are NaN.
+        For example, they do not follow from the last action because another command was sent.
+        Missing readings keep their last values in the store; for the policy they are NaN.
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.
             assignment: Which input slot feeds which channel.
 
         Returns:
-            (N,) the readings that the policy gets.
+            (N,) the readings that the policy gets, by channel.
         """
         assert self.readings is not None and self.signals is not None
         signals = readings[assignment.slots]

@@ -62,7 +62,7 @@ async def serve_recording(
     Meanwhile the recording is replayed: the commands are computed again from the recorded messages.
 
     Args:
-        frames: The messages by which the page shows the recording; the replay adds them.
+        frames: The recording, and the messages for the page, which the replay stores in it.
         port: Port to listen on, on the loopback interface; 0 for any free one.
         on_start: A function that is called with the server once the server listens.
         on_replayed: A function that is called once the whole recording has been replayed.

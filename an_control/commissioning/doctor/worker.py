@@ -66,7 +66,7 @@ CORRECTABLE = ("sign", "scale", "offset")
 
 
 class Examiner:
-    """Finder of wiring mistakes in recordings that a running policy node sends as requests.
+    """Finder of wiring mistakes for a running policy node, which sends recordings as requests.
 
     The forward model of the last request stays loaded for the next one.
     """

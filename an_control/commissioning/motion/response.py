@@ -84,9 +84,10 @@ class Pair:
     Attributes:
         actuator: Index of the actuator.
         channel: Index of the channel.
-        group: The channel's group.
+        group: Group of the channels of one kind, to which the channel belongs.
         sign: 1 if a rising command makes the reading rise, -1 if it makes it fall, 0 if not known.
-        gain: Change of the reading for each unit of the command, as a ratio of standard deviations.
+        gain: Standard deviation of what the command changes in the reading, divided by that of the
+            command.
         delay: Minimum delay of the response in ticks: 0 if the next reading shows it already. None
             if not known.
         linear: Share (0..1) of the reading's variance that follows the command linearly.

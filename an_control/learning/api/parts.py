@@ -59,7 +59,7 @@ class PolicyParts:
     """Number of ticks that each layer of a recurrent transformer attends to; by default 32."""
 
     def collect_student_size_overrides(self) -> dict[str, Any]:
-        """Return the sizes of parts that the user has set, as {"encoder": "sab", "heads": 4}.
+        """Return the kinds and sizes that the user has set, such as {"encoder": "sab", "heads": 4}.
 
         The keys are fields of `StudentSizes`. The caller replaces a recipe's values by these.
 

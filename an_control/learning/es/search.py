@@ -98,7 +98,7 @@ class HintedForm(PolicyForm):
 
     @property
     def free_parameter_shapes(self) -> Shapes:
-        """Return the shapes, by name, of the arrays that a vector joins, in the vector's order.
+        """Return the shapes of the free parameters by name, in the order of the vector.
 
         They are the arrays of the policy's own parametrisation, then the array of the channels'
         hints.

@@ -345,8 +345,8 @@ class AntEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     With the action a, the reward is the sum of: 1, or -1 if the Ant has fallen; the mean speed
     towards the target in this step, in m/s; -2 mean|a * scaled joint speed|; -0.1 mean a^2;
     and -0.1 for each joint at a limit. `info["distance_m"]` is how much closer the torso has come
-    to the target since the reset. An Ant that starts at rest counts as fallen only after it has
-    been upright.
+    to the target since the reset. An episode ends when the Ant has fallen. If it starts on the
+    ground (the reset's option start: rest), it counts as fallen only after it has been upright.
 
     Args:
         render_mode: None, or "rgb_array" for pictures that follow the torso.
