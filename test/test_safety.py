@@ -174,6 +174,17 @@ def test_after_commands_of_the_policy_the_gate_holds_anew():
     np.testing.assert_array_equal(gate.reset_to_safe_command(), [0.8, -0.5])
 
 
+def test_a_safe_command_within_a_ramp_holds_where_the_robot_is_and_not_where_the_ramp_began():
+    gate = SafetyGate(held(), STEP_S, ramp_s=10 * STEP_S)
+    gate.safe_command.record_positions(np.array([0.0, 0.0]))
+    gate.reset_to_safe_command()
+    for share in np.arange(1, 10) / 10:
+        sent = gate(np.array([1.0, 1.0]))
+        np.testing.assert_allclose(sent, [share, 1.5 * share - 0.5])
+        gate.safe_command.record_positions(sent)
+    np.testing.assert_allclose(gate.reset_to_safe_command(), [0.9, -0.5])
+
+
 @given(arrays(np.float64, 2, elements=st.floats(-1, 1)))
 def test_bring_up_moves_no_faster_than_its_rate_and_ends_at_the_start_pose(measured):
     up = BringUp(held(0.5, -0.5), STEP_S)

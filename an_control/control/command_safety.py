@@ -209,7 +209,7 @@ class SafetyGate:
         self._given = self.safe_command()
         self._ramped_periods, self._ramp_periods = 0.0, self._next_ramp_periods
         self._ramp_start: Values | None = None
-        """The command (A,) from which the ramp starts; None: the safe command."""
+        """The command (A,) from which the ramp starts; None: the safe command of the first tick."""
         self.authority = 0.0
         """The policy's share (0..1) in the previous command; the rest is the ramp's start."""
 
@@ -265,12 +265,12 @@ class SafetyGate:
         self.authority = 1.0
         if ramped and self._ramped_periods < self._ramp_periods:
             self.authority = self._ramped_periods / self._ramp_periods
-            start = self.safe_command() if self._ramp_start is None else self._ramp_start
-            mixed = self.authority * allowed + (1.0 - self.authority) * start
+            if self._ramp_start is None:
+                self._ramp_start = self.safe_command()
+            mixed = self.authority * allowed + (1.0 - self.authority) * self._ramp_start
             allowed = np.clip(mixed, self._low, self._high)
             self.counts.ramped += 1
-        else:
-            self.safe_command.forget_positions()
+        self.safe_command.forget_positions()
         if self._any_rated:
             slowed = self._limit_rate_of_change(allowed, periods)
             if (slowed != allowed).any():
