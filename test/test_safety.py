@@ -433,9 +433,15 @@ def test_a_ramp_after_a_bring_up_is_whole_and_starts_where_the_bring_up_has_ende
 
 
 @pytest.fixture
-def brought_up(tmp_path: Path) -> tuple[Controller, Callable[[np.ndarray], np.ndarray]]:
-    """Return a controller in its bring-up, and a function that makes a tick at a position."""
-    (tmp_path / "wiring.yaml").write_text(BRING_UP)
+def brought_up(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> tuple[Controller, Callable[[np.ndarray], np.ndarray]]:
+    """Return a controller in its bring-up, and a function that makes a tick at a position.
+
+    An indirect parameter is the text that the actuators have in place of `safe: 0.0`.
+    """
+    text = BRING_UP.replace("safe: 0.0", getattr(request, "param", "safe: 0.0"))
+    (tmp_path / "wiring.yaml").write_text(text)
     model = tiny_model(tmp_path / "model.safetensors")
     controller = Controller(str(tmp_path / "wiring.yaml"), str(model), "numpy", ramp_s=0.0)
     controller.start(bring_up=True)
@@ -465,6 +471,33 @@ def test_after_safe_commands_of_the_watchdog_a_bring_up_goes_on_from_where_the_r
         position = controller.gate.safe_command()
         controller.gate.last.record(position, 10**12)
     np.testing.assert_allclose(tick(position), [0.01, -0.01])
+
+
+@pytest.mark.parametrize(
+    "brought_up", ["max_rate: 1.0, safe: 0.0", "max_rate: 1.0, safe: hold"], indirect=True
+)
+def test_with_a_greatest_rate_each_bring_up_starts_where_the_robot_is_by_then(brought_up):
+    controller, tick = brought_up
+    np.testing.assert_allclose(tick(np.array([2.5, -2.5])), [2.49, -2.49])
+    np.testing.assert_allclose(tick(np.array([2.49, -2.49])), [2.48, -2.48])
+    controller.gate.last.record(controller.stop_and_get_safe_command(), 10**12)
+    controller.start(bring_up=True)  # after somebody has moved the robot by hand
+    np.testing.assert_allclose(tick(np.array([-1.0, 1.0])), [-0.99, 0.99])
+
+
+@pytest.mark.parametrize("brought_up", ["max_rate: 1.0, safe: hold"], indirect=True)
+def test_activated_again_it_counts_from_where_the_robot_is_or_from_another_nodes_command(
+    brought_up,
+):
+    controller, tick = brought_up
+    controller.start(bring_up=False)
+    tick(np.array([2.5, -2.5]))
+    controller.gate.last.record(controller.stop_and_get_safe_command(), 10**12)
+    controller.start(bring_up=False)
+    assert np.abs(tick(np.array([-1.0, 1.0])) - [-1.0, 1.0]).max() <= 0.01 + 1e-9
+    controller.gate.last.record(np.array([0.2, 0.3]), 10**12, is_own=False)
+    controller.start(bring_up=False)
+    assert np.abs(tick(np.array([-1.0, 1.0])) - [0.2, 0.3]).max() <= 0.01 + 1e-9
 
 
 def test_a_safe_command_holds_no_position_that_is_too_old(tmp_path: Path):

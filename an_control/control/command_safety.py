@@ -54,6 +54,8 @@ class LastCommand:
         self._known: tuple[Values, int, int] | None = None
         self.count = 0
         """The number of commands that were recorded."""
+        self.is_own = False
+        """Whether this node sent the newest command."""
 
     @property
     def values(self) -> Values | None:
@@ -73,15 +75,26 @@ class LastCommand:
         known = self._known
         return (None, -1) if known is None else (known[0], known[2])
 
-    def record(self, values: Values, now_ns: int) -> None:
-        """Record a command (A,) that was sent at `now_ns`; ignore a command that is not finite."""
+    def record(self, values: Values, now_ns: int, *, is_own: bool = True) -> None:
+        """Record a command (A,) that was sent at `now_ns`; ignore a command that is not finite.
+
+        Args:
+            values: The command (A,).
+            now_ns: The time of sending in ns.
+            is_own: Whether this node sent it.
+        """
         if np.isfinite(values).all():
             self.count += 1
-            self._known = values, now_ns, self.count
+            self._known, self.is_own = (values, now_ns, self.count), is_own
 
     def forget_command(self) -> None:
         """Forget the newest command, because it belongs to an episode that has ended."""
         self._known = None
+
+    def forget_own_command(self) -> None:
+        """Forget the newest command if this node sent it, as the robot may have moved since."""
+        if self.is_own:
+            self._known = None
 
     def compute_age_ns(self, now_ns: int) -> int | None:
         """Return the age of the newest command in ns, or None while it is unknown.
@@ -212,6 +225,14 @@ class SafetyGate:
         """The command (A,) from which the ramp starts; None: the safe command of the first tick."""
         self.authority = 0.0
         """The policy's share (0..1) in the previous command; the rest is the ramp's start."""
+
+    def restart_from_positions(self, positions: Values) -> None:
+        """Let changes count from measured positions (A,) while the newest command is unknown.
+
+        Args:
+            positions: The positions; NaN for an actuator that counts from the safe command.
+        """
+        self._given = np.where(np.isfinite(positions), positions, self.safe_command())
 
     def restart_at_next_positions(self) -> None:
         """Restart the gate from a safe command that holds the positions that are recorded next.

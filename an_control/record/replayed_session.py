@@ -541,6 +541,7 @@ class ReplayedSession:
         if number != NONE:
             values = recorded
             self._last.values_time_and_number = self._commands[number] = values, sent_ns, number
+            self._last.is_own = kind != CommandKind.OTHER
             self._commands.pop(number - KEPT_COMMANDS, None)
         self._summary.extend_period(entry.log_ns)
         if replayed is None:

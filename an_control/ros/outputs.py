@@ -303,7 +303,7 @@ class CommandOutput:
             if np.isfinite(self._heard).all():
                 heard, now_ns = self._heard.copy(), self._now_ns()
                 self.on_command(CommandKind.OTHER, now_ns, None, heard, reaches_robot=True)
-                self._last.record(heard, now_ns)
+                self._last.record(heard, now_ns, is_own=False)
 
 
 def _have_all_messages_arrived(publisher: Any) -> bool:
