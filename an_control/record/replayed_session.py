@@ -319,7 +319,7 @@ class ReplayedSession:
             self.controller.reset()
             if event["lockstep"]:
                 self._last.values_time_and_number = None
-                self.controller.gate.restart_from_safe_command()
+                self.controller.gate.restart_at_next_positions()
 
     def _apply_wiring_event(self, event: dict[str, Any]) -> None:
         """Load the recorded wiring file. Make the controller if the session has none yet."""

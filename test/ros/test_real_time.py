@@ -245,6 +245,18 @@ def test_a_robot_is_brought_to_its_start_pose_and_held_where_it_is_when_stopped(
         assert list(held.position) == [0.3, -0.7], "where it was when the stop began"
 
 
+def test_after_a_reset_in_lockstep_changes_count_from_the_new_episodes_positions(stand):
+    text = POSITIONS.replace("safe: hold, start: 0.5", "max_rate: 3.0, safe: hold")
+    text = text.replace("safe: hold, start: -0.5", "max_rate: 3.0, safe: hold")
+    stand.wiring.write_text(re.sub("  bring_up:.*\n", "", text))
+    stand.start()
+    for step in range(1, 4):
+        stand.step(step, (1.5, 1.0, 0.0, 0.0))
+    assert stand.reset().success
+    first = stand.step(4, (-1.5, -1.0, 0.0, 0.0))
+    assert np.abs(np.array(first.position) - [-1.5, -1.0]).max() <= 3.0 * 0.01 + 1e-9
+
+
 def test_a_start_pose_that_is_not_reached_ends_in_deactivation_with_the_reason(stand, capfd):
     stand.wiring.write_text(POSITIONS.replace("timeout_s: 5.0", "timeout_s: 0.03"))
     stand.start()
