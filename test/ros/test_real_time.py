@@ -336,6 +336,20 @@ def test_before_a_position_to_hold_is_known_nothing_is_sent(stand):
     assert all(list(one.position) for one in stand.commands)
 
 
+def test_a_repeated_step_gets_no_command_while_a_position_to_hold_is_unknown(stand):
+    stand.wiring.write_text(POSITIONS)
+    controller = stand.start(lockstep_wait_s=0.02)._loop.controller
+    stand.send_tilt(10**12, 0.0, 0.0)
+    stand.until(lambda: controller.safe_reason, "a tick")
+    stand.send_tilt(10**12, 0.0, 0.0)
+    stand.until(
+        lambda: sum(one.messages for one in controller.table.list_source_statuses(0)) == 2,
+        "the step again",
+    )
+    stand.answered(10**6, (0.1, 0.2, 0.0, 0.0))
+    assert all(list(one.position) for one in stand.commands)
+
+
 @pytest.mark.parametrize("period", [2.0, 50 / 45, 0.5])
 def test_sensors_at_another_rate_leave_the_commands_at_the_control_rate(stand, period):
     step_on = RosTime(stand)
