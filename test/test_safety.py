@@ -174,6 +174,17 @@ def test_after_commands_of_the_policy_the_gate_holds_anew():
     np.testing.assert_array_equal(gate.reset_to_safe_command(), [0.8, -0.5])
 
 
+def test_a_safe_command_within_a_ramp_holds_where_the_robot_is_and_not_where_the_ramp_began():
+    gate = SafetyGate(held(), STEP_S, ramp_s=10 * STEP_S)
+    gate.safe_command.record_positions(np.array([0.0, 0.0]))
+    gate.reset_to_safe_command()
+    for share in np.arange(1, 10) / 10:
+        sent = gate(np.array([1.0, 1.0]))
+        np.testing.assert_allclose(sent, [share, 1.5 * share - 0.5])
+        gate.safe_command.record_positions(sent)
+    np.testing.assert_allclose(gate.reset_to_safe_command(), [0.9, -0.5])
+
+
 @given(arrays(np.float64, 2, elements=st.floats(-1, 1)))
 def test_bring_up_moves_no_faster_than_its_rate_and_ends_at_the_start_pose(measured):
     up = BringUp(held(0.5, -0.5), STEP_S)
@@ -422,9 +433,15 @@ def test_a_ramp_after_a_bring_up_is_whole_and_starts_where_the_bring_up_has_ende
 
 
 @pytest.fixture
-def brought_up(tmp_path: Path) -> tuple[Controller, Callable[[np.ndarray], np.ndarray]]:
-    """Return a controller in its bring-up, and a function that makes a tick at a position."""
-    (tmp_path / "wiring.yaml").write_text(BRING_UP)
+def brought_up(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> tuple[Controller, Callable[[np.ndarray], np.ndarray]]:
+    """Return a controller in its bring-up, and a function that makes a tick at a position.
+
+    An indirect parameter is the text that the actuators have in place of `safe: 0.0`.
+    """
+    text = BRING_UP.replace("safe: 0.0", getattr(request, "param", "safe: 0.0"))
+    (tmp_path / "wiring.yaml").write_text(text)
     model = tiny_model(tmp_path / "model.safetensors")
     controller = Controller(str(tmp_path / "wiring.yaml"), str(model), "numpy", ramp_s=0.0)
     controller.start(bring_up=True)
@@ -454,6 +471,33 @@ def test_after_safe_commands_of_the_watchdog_a_bring_up_goes_on_from_where_the_r
         position = controller.gate.safe_command()
         controller.gate.last.record(position, 10**12)
     np.testing.assert_allclose(tick(position), [0.01, -0.01])
+
+
+@pytest.mark.parametrize(
+    "brought_up", ["max_rate: 1.0, safe: 0.0", "max_rate: 1.0, safe: hold"], indirect=True
+)
+def test_with_a_greatest_rate_each_bring_up_starts_where_the_robot_is_by_then(brought_up):
+    controller, tick = brought_up
+    np.testing.assert_allclose(tick(np.array([2.5, -2.5])), [2.49, -2.49])
+    np.testing.assert_allclose(tick(np.array([2.49, -2.49])), [2.48, -2.48])
+    controller.gate.last.record(controller.stop_and_get_safe_command(), 10**12)
+    controller.start(bring_up=True)  # after somebody has moved the robot by hand
+    np.testing.assert_allclose(tick(np.array([-1.0, 1.0])), [-0.99, 0.99])
+
+
+@pytest.mark.parametrize("brought_up", ["max_rate: 1.0, safe: hold"], indirect=True)
+def test_activated_again_it_counts_from_where_the_robot_is_or_from_another_nodes_command(
+    brought_up,
+):
+    controller, tick = brought_up
+    controller.start(bring_up=False)
+    tick(np.array([2.5, -2.5]))
+    controller.gate.last.record(controller.stop_and_get_safe_command(), 10**12)
+    controller.start(bring_up=False)
+    assert np.abs(tick(np.array([-1.0, 1.0])) - [-1.0, 1.0]).max() <= 0.01 + 1e-9
+    controller.gate.last.record(np.array([0.2, 0.3]), 10**12, is_own=False)
+    controller.start(bring_up=False)
+    assert np.abs(tick(np.array([-1.0, 1.0])) - [0.2, 0.3]).max() <= 0.01 + 1e-9
 
 
 def test_a_safe_command_holds_no_position_that_is_too_old(tmp_path: Path):

@@ -54,6 +54,8 @@ class LastCommand:
         self._known: tuple[Values, int, int] | None = None
         self.count = 0
         """The number of commands that were recorded."""
+        self.is_own = False
+        """Whether this node sent the newest command."""
 
     @property
     def values(self) -> Values | None:
@@ -73,15 +75,26 @@ class LastCommand:
         known = self._known
         return (None, -1) if known is None else (known[0], known[2])
 
-    def record(self, values: Values, now_ns: int) -> None:
-        """Record a command (A,) that was sent at `now_ns`; ignore a command that is not finite."""
+    def record(self, values: Values, now_ns: int, *, is_own: bool = True) -> None:
+        """Record a command (A,) that was sent at `now_ns`; ignore a command that is not finite.
+
+        Args:
+            values: The command (A,).
+            now_ns: The time of sending in ns.
+            is_own: Whether this node sent it.
+        """
         if np.isfinite(values).all():
             self.count += 1
-            self._known = values, now_ns, self.count
+            self._known, self.is_own = (values, now_ns, self.count), is_own
 
     def forget_command(self) -> None:
         """Forget the newest command, because it belongs to an episode that has ended."""
         self._known = None
+
+    def forget_own_command(self) -> None:
+        """Forget the newest command if this node sent it, as the robot may have moved since."""
+        if self.is_own:
+            self._known = None
 
     def compute_age_ns(self, now_ns: int) -> int | None:
         """Return the age of the newest command in ns, or None if no command is stored.
@@ -206,9 +219,17 @@ class SafetyGate:
         self._given = self.safe_command()
         self._ramped_periods, self._ramp_periods = 0.0, self._next_ramp_periods
         self._ramp_start: Values | None = None
-        """The command (A,) from which the ramp starts; None: the safe command."""
+        """The command (A,) from which the ramp starts; None: the safe command of the first tick."""
         self.authority = 0.0
         """The policy's share (0..1) in the previous command; the rest is the ramp's start."""
+
+    def restart_from_positions(self, positions: Values) -> None:
+        """Let changes count from measured positions (A,) while the newest command is unknown.
+
+        Args:
+            positions: The positions; NaN for an actuator that counts from the safe command.
+        """
+        self._given = np.where(np.isfinite(positions), positions, self.safe_command())
 
     def restart_at_next_positions(self) -> None:
         """Restart from the safe command, with positions that are measured after this call.
@@ -262,12 +283,12 @@ class SafetyGate:
         self.authority = 1.0
         if ramped and self._ramped_periods < self._ramp_periods:
             self.authority = self._ramped_periods / self._ramp_periods
-            start = self.safe_command() if self._ramp_start is None else self._ramp_start
-            mixed = self.authority * allowed + (1.0 - self.authority) * start
+            if self._ramp_start is None:
+                self._ramp_start = self.safe_command()
+            mixed = self.authority * allowed + (1.0 - self.authority) * self._ramp_start
             allowed = np.clip(mixed, self._low, self._high)
             self.counts.ramped += 1
-        else:
-            self.safe_command.forget_positions()
+        self.safe_command.forget_positions()
         if self._any_rated:
             slowed = self._limit_rate_of_change(allowed, periods)
             if (slowed != allowed).any():

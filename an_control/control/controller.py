@@ -355,6 +355,8 @@ class Controller:
                 self.bring_up.pause()
             self._known_to_bring_up = number
             periods = self.gate.compute_periods_since_last_command(now_ns)
+            if self.gate.last.values is None:
+                self.gate.restart_from_positions(self.table.measured.values)
             target = self.bring_up(self.table.measured.values, periods)
             if not self.bring_up.done:
                 return self.gate(target, now_ns, ramped=False)
@@ -363,6 +365,7 @@ class Controller:
     def start(self, *, bring_up: bool = True) -> None:
         """Start to act: move to the start pose, then ramp to the policy's commands.
 
+        An earlier command of this node no longer counts, because the robot may have been moved.
         Channels that were found by a wildcard (`*`) in the wiring, but have long been missing, no
         longer count as expected.
 
@@ -370,6 +373,7 @@ class Controller:
             bring_up: Whether to move the robot to its start pose first.
         """
         self.table.stop_expecting_absent_channels()
+        self.gate.last.forget_own_command()
         self.gate.restart_at_next_positions()
         if bring_up:
             self.bring_up.start_motion()

@@ -322,7 +322,7 @@ class ReplayedSession:
             self.controller.reset()
             if event["lockstep"]:
                 self._last.values_time_and_number = None
-                self.controller.gate.restart_from_safe_command()
+                self.controller.gate.restart_at_next_positions()
 
     def _apply_wiring_event(self, event: dict[str, Any]) -> None:
         """Load the recorded wiring file. Make the controller if the session has none yet."""
@@ -544,6 +544,7 @@ class ReplayedSession:
         if number != NONE:
             values = recorded
             self._last.values_time_and_number = self._commands[number] = values, sent_ns, number
+            self._last.is_own = kind != CommandKind.OTHER
             self._commands.pop(number - KEPT_COMMANDS, None)
         self._summary.extend_period(entry.log_ns)
         if replayed is None:

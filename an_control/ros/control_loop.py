@@ -269,7 +269,7 @@ class Loop:
             self.doctor.mark_gap()
         if self._ticker.lockstep:  # in a simulator what was sent is part of the last episode
             self._output.forget_commands()
-            self.controller.gate.restart_from_safe_command()
+            self.controller.gate.restart_at_next_positions()
 
     def send_safe_command_now(self) -> None:
         """Send the safe command at once if the node is active, because the e-stop was set."""

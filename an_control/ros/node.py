@@ -25,7 +25,7 @@ from typing import Any
 
 import rclpy
 from rcl_interfaces.msg import ParameterDescriptor, SetParametersResult
-from rclpy.exceptions import NameValidationException
+from rclpy.exceptions import NameValidationException, ParameterException
 from rclpy.executors import Executor, ExternalShutdownException, SingleThreadedExecutor
 from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from rclpy.parameter import Parameter
@@ -750,7 +750,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             signal_handler_options=SignalHandlerOptions.NO,
         )
         node = PolicyNode()
-    except (ValueError, RuntimeError, NameValidationException) as error:
+    except (ValueError, RuntimeError, NameValidationException, ParameterException) as error:
         print(f"policy_node: cannot start: {error}", file=sys.stderr)
         rclpy.try_shutdown()
         return 2

@@ -95,6 +95,8 @@ class CommandOutput:
         self._node, self._messages, self._slices = node, tuple(messages), command.message_slices
         self._last, self._now_ns = last, now_ns
         self._exact = all(one.has_only_float64_fields for one in self._messages)
+        self._is_known = [False] * len(self._messages)
+        """Whether each message has a value for all of its actuators in the newest command."""
         self.lock = threading.Lock()
         """The lock that a thread holds while it computes and sends a command, so that the limit on
         the change between commands counts from the command that was really sent before."""
@@ -160,13 +162,15 @@ class CommandOutput:
                 simulator in lockstep would count them as the answer to its next step.
             kind: Why the command is sent, for the recording.
         """
-        known = [bool(np.isfinite(values[span]).all()) for span in self._slices]
-        for message, span, is_known in zip(self._messages, self._slices, known, strict=True):
+        self._is_known = [bool(np.isfinite(values[span]).all()) for span in self._slices]
+        for message, span, is_known in zip(
+            self._messages, self._slices, self._is_known, strict=True
+        ):
             if is_known:
                 message.fill(values[span], stamp_ns)
         now_ns, stamped_only = self._now_ns(), stamp_ns is None
-        self._send_messages(stamped_only=stamped_only, known=known)
-        if not all(known):
+        self._send_messages(stamped_only=stamped_only)
+        if not all(self._is_known):
             self.on_command(kind, now_ns, stamp_ns, values, reaches_robot=False)
             return False
         if not self._exact:
@@ -187,18 +191,17 @@ class CommandOutput:
         with self.lock:
             self._send_messages(stamped_only=True)
 
-    def _send_messages(self, *, stamped_only: bool, known: Sequence[bool] = ()) -> None:
-        """Send every message of the newest command, even if one fails; then raise the first error.
+    def _send_messages(self, *, stamped_only: bool) -> None:
+        """Send every known message of the newest command, even if one fails; raise the first error.
 
         Args:
             stamped_only: Whether to send only messages whose type has a time stamp.
-            known: Whether each message has a value for all of its actuators; empty if all have.
         """
         failed: Exception | None = None
-        for number, (target, message) in enumerate(
-            zip(self._targets, self._messages, strict=False)
+        for target, message, is_known in zip(
+            self._targets, self._messages, self._is_known, strict=False
         ):
-            if (stamped_only and not message.is_stamped) or (known and not known[number]):
+            if (stamped_only and not message.is_stamped) or not is_known:
                 continue
             try:
                 target.publish(message.message)
@@ -303,7 +306,7 @@ class CommandOutput:
             if np.isfinite(self._heard).all():
                 heard, now_ns = self._heard.copy(), self._now_ns()
                 self.on_command(CommandKind.OTHER, now_ns, None, heard, reaches_robot=True)
-                self._last.record(heard, now_ns)
+                self._last.record(heard, now_ns, is_own=False)
 
 
 def _have_all_messages_arrived(publisher: Any) -> bool:

@@ -385,6 +385,9 @@ class TickSchedule:
         self._last_ns[source] = now_ns
         self._fresh.add(source)
         if not self._is_message_set_complete(now_ns):
+            waited_ns = now_ns - self._first_ns
+            if self._due_ns is None and waited_ns > SILENT * self._period_ns:
+                self._due_ns = now_ns  # messages that spread over the period complete no set
             return False
         self._set_ns = now_ns
         on_time = now_ns >= self._compute_earliest_tick_ns()

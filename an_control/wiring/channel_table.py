@@ -427,6 +427,8 @@ class ChannelTable:
             self.measured = MeasuredPositions(wiring, self.message_classes, resolve)
             if previous is not None and previous.measured is not None:
                 self.measured.copy_positions_from(previous.measured)
+            for source in self.measured.source_names:
+                self._feeds[source].received.keep_messages_of_several_publishers()
         readers = [reader for feed in self._feeds.values() for reader in feed.readers]
         self.cameras = [reader for reader in readers if isinstance(reader, CameraReader)]
         """Readers of the image patches, in channel order; empty if channels are numbers."""
@@ -486,14 +488,14 @@ class ChannelTable:
         """
         feeds, lockstep = tuple(self._feeds.values()), stamp_ns is not None
         with np.errstate(over="ignore", invalid="ignore"):
-            if any([feed.received.unread and feed.add_channels_if_new(lockstep) for feed in feeds]):
-                self._assign_channel_indices(self)
-                self._missing.add_notices_of_new_channels()
-            if self.measured is not None:
+            if self.measured is not None:  # before messages that channels do not need are discarded
                 for source in self.measured.source_names:
                     for message, _, arrival_ns in self._feeds[source].received.unread:
                         self.measured.update_from_message(source, message, arrival_ns)
                 self.measured.mark_old_positions(now_ns, lockstep=lockstep)
+            if any([feed.received.unread and feed.add_channels_if_new(lockstep) for feed in feeds]):
+                self._assign_channel_indices(self)
+                self._missing.add_notices_of_new_channels()
             for feed in feeds:
                 feed.write_numbers_of_unread_messages(lockstep)
             ok = self._conversion.convert_raw_numbers_and_find_valid()

@@ -102,6 +102,17 @@ def test_a_source_that_comes_more_slowly_is_not_waited_for():
     assert np.allclose(times(ticks, 10.0) % 1.0, 0.0)
 
 
+@pytest.mark.parametrize(
+    "phases", [(0.0, 0.33, 0.67), (0.0, 0.25, 0.5, 0.75), (0.0, 0.3, 0.66, 0.8)]
+)
+def test_sources_whose_messages_are_spread_over_the_period_get_their_ticks(phases):
+    names = [f"source {phase}" for phase in phases]
+    events = [one for at, name in zip(phases, names, strict=True) for one in every(1.0, name, at)]
+    at = times(play(events, 190.0, *names))
+    assert at[0] < 3.0 and len(at) >= 187
+    check_rate(at)
+
+
 @pytest.mark.parametrize("hz", [5, 10, 20, 25, 33, 40, 45, 47, 49, 51, 55, 60, 75, 100, 200, 500])
 @pytest.mark.parametrize("jitter", [0.0, 0.1, 0.2])
 def test_at_any_rate_of_a_source_the_ticks_keep_theirs(hz, jitter):

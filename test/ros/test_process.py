@@ -153,7 +153,7 @@ BAD = {
     "an unknown executor": ({"executor": "many"}, (), "single_threaded, events"),
     "a long list for a text": ({"mode": LONG}, (), "parameter mode"),
     "a number for a text": ({"mode": 5}, (), "parameter mode"),
-    "an integer for a float": ({"lockstep_wait_s": 1}, (), "parameter lockstep_wait_s"),
+    "a number for a choice": ({"use_sim_time": 1}, (), "'use_sim_time' to '1'"),
     "a wait that is too long": ({"lockstep_wait_s": 100.0}, (), "60.0"),
     "a rule that is none": ({}, ("-p", "wiring"), "-p wiring"),
     "a file that is gone": ({}, ("--params-file", "gone.yaml"), "gone.yaml"),

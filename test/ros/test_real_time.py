@@ -245,6 +245,18 @@ def test_a_robot_is_brought_to_its_start_pose_and_held_where_it_is_when_stopped(
         assert list(held.position) == [0.3, -0.7], "where it was when the stop began"
 
 
+def test_after_a_reset_in_lockstep_changes_count_from_the_new_episodes_positions(stand):
+    text = POSITIONS.replace("safe: hold, start: 0.5", "max_rate: 3.0, safe: hold")
+    text = text.replace("safe: hold, start: -0.5", "max_rate: 3.0, safe: hold")
+    stand.wiring.write_text(re.sub("  bring_up:.*\n", "", text))
+    stand.start()
+    for step in range(1, 4):
+        stand.step(step, (1.5, 1.0, 0.0, 0.0))
+    assert stand.reset().success
+    first = stand.step(4, (-1.5, -1.0, 0.0, 0.0))
+    assert np.abs(np.array(first.position) - [-1.5, -1.0]).max() <= 3.0 * 0.01 + 1e-9
+
+
 def test_a_start_pose_that_is_not_reached_ends_in_deactivation_with_the_reason(stand, capfd):
     stand.wiring.write_text(POSITIONS.replace("timeout_s: 5.0", "timeout_s: 0.03"))
     stand.start()
@@ -320,6 +332,20 @@ def test_before_a_position_to_hold_is_known_nothing_is_sent(stand):
     reason = stand.node._loop.controller.safe_reason
     assert reason == "no positions of the actuators have been measured yet"
     assert not stand.commands
+    stand.answered(10**6, (0.1, 0.2, 0.0, 0.0))
+    assert all(list(one.position) for one in stand.commands)
+
+
+def test_a_repeated_step_gets_no_command_while_a_position_to_hold_is_unknown(stand):
+    stand.wiring.write_text(POSITIONS)
+    controller = stand.start(lockstep_wait_s=0.02)._loop.controller
+    stand.send_tilt(10**12, 0.0, 0.0)
+    stand.until(lambda: controller.safe_reason, "a tick")
+    stand.send_tilt(10**12, 0.0, 0.0)
+    stand.until(
+        lambda: sum(one.messages for one in controller.table.list_source_statuses(0)) == 2,
+        "the step again",
+    )
     stand.answered(10**6, (0.1, 0.2, 0.0, 0.0))
     assert all(list(one.position) for one in stand.commands)
 
