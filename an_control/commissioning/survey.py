@@ -355,10 +355,12 @@ def iterate_number_ranges(message: Any, prefix: str = "") -> Iterator[tuple[str,
         elif kind.message_type and not kind.array:
             yield from iterate_number_ranges(value, f"{path}.")
         elif kind.is_numeric and not kind.array:
-            yield path, float(value), float(value)
+            if np.isfinite(number := float(value[0] if kind.base == "octet" else value)):
+                yield path, number, number
         elif kind.is_numeric and len(value):
+            elements = list(b"".join(value)) if kind.base == "octet" else value
             yield from _iterate_element_ranges(
-                path, np.asarray(value, np.float64), _read_element_names(message)
+                path, np.asarray(elements, np.float64), _read_element_names(message)
             )
 
 

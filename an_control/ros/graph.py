@@ -134,14 +134,16 @@ def suggest_similar_topic(node: Node, topic: str, type_: str) -> str:
         type_: The message type of the topic; only topics of this type are considered.
 
     Returns:
-        The end of an error text, such as "; /joint_states is published with this type"; "" if no
-        topic of this type is published.
+        The end of an error text, such as "; /joint_states is published with this type", about what
+        other nodes publish; "" if they publish no topic of this type.
     """
-    name = node.resolve_topic_name(topic)
+    name, own = node.resolve_topic_name(topic), node.get_fully_qualified_name()
     others = [
         other
         for other, types in node.get_topic_names_and_types()
-        if type_ in types and other != name and node.count_publishers(other)
+        if type_ in types
+        and other != name
+        and any(get_owner_node_name(one) != own for one in node.get_publishers_info_by_topic(other))
     ]
     near = difflib.get_close_matches(name, others, 1, 0.0)
     return f"; {near[0]} is published with this type" if near else ""

@@ -270,7 +270,8 @@ def _compute_mean_reward_per_step(
     It is unknown if the episode's numbers are unknown at a tick, if the ticks belong to different
     episodes, or if there is no step between them.
     """
-    if not previous or not newest or previous.get("episode") != newest.get("episode"):
+    is_known = all({"step", "return"} <= one.keys() for one in (previous, newest))
+    if not is_known or previous.get("episode") != newest.get("episode"):
         return None
     steps = newest["step"] - previous["step"]
     return round((newest["return"] - previous["return"]) / steps, 4) if steps > 0 else None

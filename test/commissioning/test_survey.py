@@ -1,0 +1,28 @@
+"""Which numbers a survey finds in messages."""
+
+import pytest
+
+pytest.importorskip("rclpy")
+
+from diagnostic_msgs.msg import DiagnosticStatus
+from sensor_msgs.msg import Range
+from std_msgs.msg import ByteMultiArray
+
+from an_control.commissioning.survey import (
+    SurveyedTopic,
+    iterate_number_ranges,
+    update_topic_statistics,
+)
+
+
+def test_a_byte_is_a_number() -> None:
+    assert [*iterate_number_ranges(DiagnosticStatus(level=b"\2"))] == [("level", 2.0, 2.0)]
+    found = [*iterate_number_ranges(ByteMultiArray(data=[b"\1", b"\xff"]))]
+    assert found[-2:] == [("data[0]", 1.0, 1.0), ("data[1]", 255.0, 255.0)]
+
+
+def test_a_reading_that_is_not_a_number_does_not_hide_the_others() -> None:
+    topic = SurveyedTopic("/range", "sensor_msgs/msg/Range")
+    for now_s, distance in enumerate([0.5, float("nan"), 2.0, float("inf"), 1.0, float("nan")]):
+        update_topic_statistics(topic, Range(range=distance), True, float(now_s))
+    assert topic.ranges["range"] == (0.5, 2.0)
