@@ -384,7 +384,12 @@ def _describe_command_topic_and_problems(
     """Describe which nodes publish on a command topic, which receive from it, and what is wrong."""
     topic, type_ = message.topic, message.type
     name = node.resolve_topic_name(topic)
-    infos = node.get_subscriptions_info_by_topic(topic)
+    own = node.get_fully_qualified_name()  # a recorder subscribes to the commands, too
+    infos = [
+        one
+        for one in node.get_subscriptions_info_by_topic(topic)
+        if get_owner_node_name(one) != own
+    ]
     readers = sorted({get_owner_node_name(one) for one in select_endpoints_by_type(infos, type_)})
     senders = sorted(get_owner_node_name(one) for one in node.get_publishers_info_by_topic(topic))
     said = f"{name}: heard by {', '.join(readers) or 'nobody'}"
