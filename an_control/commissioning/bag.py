@@ -57,11 +57,13 @@ class BagSource(HeardSource):
     Attributes:
         jumps: The number of messages whose time stamp jumps: backwards, or by over a second more or
             less than the recording time.
+        topics: The topics of the bag whose messages it holds, each once.
         orders: The different orders in which messages list the names of their elements, such as
             joints.
     """
 
     jumps: int = 0
+    topics: list[str] = field(default_factory=list)
     orders: set[tuple[str, ...]] = field(default_factory=set)
 
     @property
@@ -80,6 +82,8 @@ class BagSource(HeardSource):
             observed_s: The duration of the recording in seconds.
             control_hz: The control rate of the policy in Hz.
         """
+        if len(self.topics) > 1:
+            return f"messages of {', '.join(self.topics)}: choose one of them by --namespace"
         found = (
             super()
             .describe_problem(observed_s, control_hz)
@@ -197,6 +201,8 @@ def listen_to_bag_and_list_notes(
                 one.other_types = f"{entry.type}, where the wiring says {one.config.type}"
                 continue
             one.publishers = (SENDER,)
+            if entry.topic not in one.topics:
+                one.topics.append(entry.topic)
             message = messages.deserialize(entry)
             stamp_ns = stamps[name](message)
             _append_message_times(one, entry.log_ns, stamp_ns)

@@ -99,6 +99,23 @@ def test_a_velocity_of_the_wrong_sign_in_a_bag_is_said(
     assert "channel left.velocity: has the opposite sign of the change of left.position" in printed
 
 
+def test_a_bag_of_two_robots_is_not_taken_for_one(
+    wiring: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bag = BagFolder(tmp_path / "bag", lambda: FileHead((), {}))
+    for step in range(200):
+        at_ns = 10**9 + step * STEP_NS
+        for robot in ("one", "two"):
+            bag.write([entry(f"/{robot}/joint_states", joints(step), at_ns)])
+            bag.write([entry(f"/{robot}/tilt", tilt(step), at_ns + 1000)])
+    bag.close()
+    check = ["check", str(wiring), "--bag", str(tmp_path / "bag")]
+    assert main(check) == 1
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "/one/joint_states, /two/joint_states: choose one of them by --namespace" in printed
+    assert main([*check, "--namespace", "/two"]) == 0
+
+
 def test_what_is_not_in_the_bag_is_said(
     wiring: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
