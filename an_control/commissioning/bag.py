@@ -83,7 +83,10 @@ class BagSource(HeardSource):
             control_hz: The control rate of the policy in Hz.
         """
         if len(self.topics) > 1:
-            return f"messages of {', '.join(self.topics)}: choose one of them by --namespace"
+            return (
+                f"messages of {', '.join(self.topics)}: choose one of them by --namespace, or by"
+                " its full name in the wiring"
+            )
         found = (
             super()
             .describe_problem(observed_s, control_hz)
