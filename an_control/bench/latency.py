@@ -25,6 +25,7 @@ import yaml
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import JointState
 
+from an_control.monitor.forward_model import NETWORKS
 from an_control.policy import AttentionSizes, Model, read_model, write_model
 from an_control.policy.random_model import make_random_model
 from an_control.ros.graph import QuietNode
@@ -65,9 +66,7 @@ def measure_latency(model: Path | None, seconds: float) -> dict[str, Any]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         weights = make_random_model(ANT_SIZES) if model is None else read_model(model)
-        # The model's task is left out: it names channels that this wiring does not have.
-        bare = Model(weights.kind, weights.sizes, weights.arrays, trained=weights.trained)
-        write_model(folder / "model.safetensors", bare)
+        write_model(folder / "model.safetensors", remove_task_and_monitor(weights))
         wiring = folder / "wiring.yaml"
         wiring.write_text(yaml.safe_dump(_make_wiring_content(weights)), encoding="utf-8")
         echo = [sys.executable, "-m", __name__, "--ros-args", "-r", f"__ns:={namespace}"]
@@ -176,6 +175,15 @@ def _wait_for_answer(prober: _Prober, answerer: str, process: subprocess.Popen[b
             raise RuntimeError(f"the {answerer} ended with status {process.returncode}")
         if time.perf_counter() > end_s:
             raise RuntimeError(f"the {answerer} did not answer within {START_S:.0f} s")
+
+
+def remove_task_and_monitor(model: Model) -> Model:
+    """Return the policy of a model without its task, whose channels this wiring does not have.
+
+    The networks of the monitor predict these channels, and are left out too.
+    """
+    arrays = {name: one for name, one in model.arrays.items() if not name.startswith(NETWORKS)}
+    return Model(model.kind, model.sizes, arrays, trained=model.trained)
 
 
 def _make_wiring_content(model: Model) -> dict[str, Any]:

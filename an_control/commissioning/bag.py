@@ -16,6 +16,7 @@ from an_control.commissioning.listen import (
     HeardSource,
     ListenResult,
     ReadingRange,
+    describe_disagreements,
     update_reading_ranges,
 )
 from an_control.commissioning.survey import (
@@ -56,11 +57,13 @@ class BagSource(HeardSource):
     Attributes:
         jumps: The number of messages whose time stamp jumps: it is earlier than that of the message
             before, or the step between both differs by over a second from the recording times.
+        topics: The topics of the bag whose messages it holds, each once.
         orders: The different orders in which messages list their elements, such as joints; each is
             a tuple of names.
     """
 
     jumps: int = 0
+    topics: list[str] = field(default_factory=list)
     orders: set[tuple[str, ...]] = field(default_factory=set)
 
     @property
@@ -79,6 +82,11 @@ class BagSource(HeardSource):
             observed_s: The duration of the recording in seconds.
             control_hz: The control rate of the policy in Hz.
         """
+        if len(self.topics) > 1:
+            return (
+                f"messages of {', '.join(self.topics)}: choose one of them by --namespace, or by"
+                " its full name in the wiring"
+            )
         found = (
             super()
             .describe_problem(observed_s, control_hz)
@@ -172,6 +180,7 @@ def listen_to_bag_and_list_notes(
     stamps = {name: make_stamp_reader(cls) for name, cls in table.message_classes.items()}
     names = {name: make_names_reader(cls) for name, cls in table.message_classes.items()}
     ranges: dict[str, ReadingRange] = {}
+    history: list[tuple[float, dict[str, float]]] = []
     readers: dict[str, list[str]] = {}
     begin_ns = now_ns = next_ns = 0
     reads, step_ns = 0, int(1e9 / wiring.rate_hz)
@@ -185,7 +194,7 @@ def listen_to_bag_and_list_notes(
         begin_ns, now_ns = begin_ns or entry.log_ns, max(now_ns, entry.log_ns)
         next_ns = next_ns or begin_ns + step_ns
         while now_ns >= next_ns and reads < MAX_READS:
-            update_reading_ranges(table, ranges, next_ns)
+            update_reading_ranges(table, ranges, next_ns, history)
             reads += 1
             next_ns = max(next_ns + step_ns, now_ns - 100 * step_ns)
         for name in readers[entry.topic]:
@@ -195,6 +204,8 @@ def listen_to_bag_and_list_notes(
                 one.other_types = f"{entry.type}, where the wiring says {one.config.type}"
                 continue
             one.publishers = (SENDER,)
+            if entry.topic not in one.topics:
+                one.topics.append(entry.topic)
             message = messages.deserialize(entry)
             stamp_ns = stamps[name](message)
             _append_message_times(one, entry.log_ns, stamp_ns)
@@ -203,7 +214,7 @@ def listen_to_bag_and_list_notes(
             table.store_message(name, message, stamp_ns, entry.log_ns)
     if not readers:
         raise BagError(f"{bag.path}: holds no message")
-    update_reading_ranges(table, ranges, now_ns)
+    update_reading_ranges(table, ranges, now_ns, history)
     for one in heard.values():
         if not one.topic:
             one.topic = one.config.topic
@@ -224,6 +235,7 @@ def listen_to_bag_and_list_notes(
         wiring.rate_hz,
         commands=commands,
         wrong_commands=(),
+        disagreements=describe_disagreements(table, history),
     )
     notes = [note for one in heard.values() for note in one.list_notes_on_name_order()]
     return listened, [*bag.notes, *notes]

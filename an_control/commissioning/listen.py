@@ -44,6 +44,8 @@ ENOUGH = 5
 """Minimum number of messages from which a rate is judged."""
 KEPT = 100_000
 """Maximum number of messages of a source whose times are kept."""
+KEPT_READINGS = 3_000_000
+"""Maximum number of readings of all channels that are kept to be checked against each other."""
 
 
 @dataclass
@@ -274,26 +276,27 @@ def listen_to_sources(
                 wiring.rate_hz,
                 commands=tuple(text for text, _ in said),
                 wrong_commands=tuple(text for _, wrong in said for text in wrong),
-                disagreements=tuple(
-                    describe_inconsistent_readings(
-                        _convert_history_to_series(history), table.configs
-                    )
-                ),
+                disagreements=describe_disagreements(table, history),
             )
         finally:
             executor.remove_node(node)
             executor.shutdown()
 
 
-def _convert_history_to_series(history: list[tuple[float, dict[str, float]]]) -> Series:
-    """Convert a list of readings to a `Series`, with NaN where a channel has no reading.
+def describe_disagreements(
+    table: ChannelTable, history: list[tuple[float, dict[str, float]]]
+) -> tuple[str, ...]:
+    """Return the contradictions between readings as texts; see `describe_inconsistent_readings`.
 
-    The list has pairs of a time in seconds, and the unscaled readings at that time by channel id.
+    Args:
+        table: The channel table from which the readings came.
+        history: Pairs of a time in seconds, and the unscaled readings at that time by channel id.
     """
     ids = tuple(dict.fromkeys(id_ for _, row in history for id_ in row))
     raw = np.array([[row.get(id_, np.nan) for id_ in ids] for _, row in history])
     times_s = np.array([time_s for time_s, _ in history])
-    return Series(ids, times_s, raw.reshape(len(history), len(ids)))
+    series = Series(ids, times_s, raw.reshape(len(history), len(ids)))
+    return tuple(describe_inconsistent_readings(series, table.configs))
 
 
 def wait_for_publishers(
@@ -321,7 +324,7 @@ def update_reading_ranges(
     table: ChannelTable,
     ranges: dict[str, ReadingRange],
     now_ns: int,
-    history: list[tuple[float, dict[str, float]]] | None = None,
+    history: list[tuple[float, dict[str, float]]],
 ) -> None:
     """Update the lowest and highest reading of each channel by the newest messages.
 
@@ -332,14 +335,14 @@ def update_reading_ranges(
         ranges: The range of each channel by its id, which is updated.
         now_ns: The current time in nanoseconds, from which the age of readings is computed.
         history: List of pairs (time in seconds, unscaled readings by channel id), to which a pair
-            is appended if any reading is new. None for no such list.
+            is appended if any reading is new, up to `KEPT_READINGS` readings.
     """
     readings = table.read(now_ns)
     if readings.values.ndim > 1:
         return
     configs = table.configs
     raw: dict[str, float] = {}
-    if history is not None and readings.new and len(history) < KEPT:
+    if readings.new and len(history) * len(readings.ids) < KEPT_READINGS:
         history.append((now_ns / 1e9, raw))
     for id_, value in zip(readings.ids, readings.values.tolist(), strict=True):
         one = ranges.setdefault(id_, ReadingRange())
@@ -382,7 +385,12 @@ def _describe_command_topic_and_problems(
     """Describe which nodes publish on a command topic, which receive from it, and what is wrong."""
     topic, type_ = message.topic, message.type
     name = node.resolve_topic_name(topic)
-    infos = node.get_subscriptions_info_by_topic(topic)
+    own = node.get_fully_qualified_name()  # a recorder subscribes to the commands, too
+    infos = [
+        one
+        for one in node.get_subscriptions_info_by_topic(topic)
+        if get_owner_node_name(one) != own
+    ]
     readers = sorted({get_owner_node_name(one) for one in select_endpoints_by_type(infos, type_)})
     senders = sorted(get_owner_node_name(one) for one in node.get_publishers_info_by_topic(topic))
     said = f"{name}: heard by {', '.join(readers) or 'nobody'}"

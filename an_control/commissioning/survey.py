@@ -97,11 +97,13 @@ class NameTimes(NamedTuple):
 
     Attributes:
         messages: The number of these messages.
+        first_s: The arrival time of the first one in seconds.
         last_s: The arrival time of the newest one in seconds.
         gap_s: The longest time between two successive ones in seconds.
     """
 
     messages: int
+    first_s: float
     last_s: float
     gap_s: float
 
@@ -148,9 +150,10 @@ class SurveyedTopic:
 
         If the messages list joint names, only those with the most frequent name are counted.
         """
-        spread_s = self.last_s - self.first_s
-        most = max((one.messages for one in self.times.values()), default=self.messages)
-        return (most - 1) / spread_s if spread_s > 0.0 else 0.0
+        every = NameTimes(self.messages, self.first_s, self.last_s, self.gap_s)
+        most = max(self.times.values(), key=lambda one: one.messages, default=every)
+        spread_s = most.last_s - most.first_s
+        return (most.messages - 1) / spread_s if spread_s > 0.0 else 0.0
 
     @property
     def seldom(self) -> dict[str, NameTimes]:
@@ -270,8 +273,8 @@ def update_topic_statistics(
         topic.first_s = now_s
     names = dict.fromkeys(_read_element_names(message))
     for name in names or ("",):
-        count, last_s, gap_s = topic.times.get(name, NameTimes(0, now_s, 0.0))
-        topic.times[name] = NameTimes(count + 1, now_s, max(gap_s, now_s - last_s))
+        count, first_s, last_s, gap_s = topic.times.get(name, NameTimes(0, now_s, now_s, 0.0))
+        topic.times[name] = NameTimes(count + 1, first_s, now_s, max(gap_s, now_s - last_s))
     seldom = topic.seldom
     topic.gap_s = max(one.gap_s for name, one in topic.times.items() if name not in seldom)
     topic.joints = tuple(dict.fromkeys((*topic.joints, *names)))
@@ -281,7 +284,8 @@ def update_topic_statistics(
         return
     for path, low, high in iterate_number_ranges(message):
         before = topic.ranges.get(path, (low, high))
-        topic.ranges[path] = min(low, before[0]), max(high, before[1])
+        # unlike min and max, these leave out NaN
+        topic.ranges[path] = float(np.fmin(low, before[0])), float(np.fmax(high, before[1]))
         if low == high and ANGULAR.search(path):
             topic.turning.setdefault(path, AngleDetector()).record_value(low)
 

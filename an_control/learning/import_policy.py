@@ -1,9 +1,9 @@
 """Convert policies of Stable-Baselines3 and TorchScript to ONNX files, which a robot can read.
 
-No code that these files may contain is run. Of a Stable-Baselines3 zip, torch reads the weights in
-its mode `weights_only`, and the settings are read as plain text. Of the pickle file of a
+No Python code that these files may contain is run. Of a Stable-Baselines3 zip, torch reads the
+weights in its mode `weights_only`, and the settings are read as plain text. Of the pickle file of a
 VecNormalize (the wrapper of Stable-Baselines3 that normalises observations), only the arrays are
-read.
+read. A TorchScript file, however, is a program, which torch runs in its interpreter.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.control.model_wiring_check import ActionOrder
+from an_control.control.model_wiring_check import RATE_TOLERANCE, ActionOrder
 from an_control.learning.forward_model.episodes import EpisodeTrace
 from an_control.learning.rollout.episode import NewestReadings
 from an_control.policy import Model
@@ -62,8 +62,8 @@ def read_task_and_traces(paths: Sequence[Path], task_name: str) -> tuple[Task, l
         task_name: Name to give to the task.
 
     Raises:
-        ValueError: A recording cannot be read, or lacks channels or actuators of the first
-            recording.
+        ValueError: A recording cannot be read, lacks channels or actuators of the first recording,
+            or has another control rate.
     """
     task: Task | None = None
     traces: list[EpisodeTrace] = []
@@ -75,6 +75,11 @@ def read_task_and_traces(paths: Sequence[Path], task_name: str) -> tuple[Task, l
             task = Task(task_name, "", arrays.ids, arrays.actuators, step_s)
         if arrays.actuators != task.actuators:
             raise ValueError(f"--bag {path}: its actuators are not those of {paths[0]}")
+        if abs(1.0 / wiring.rate_hz / task.step_s - 1.0) > RATE_TOLERANCE:
+            raise ValueError(
+                f"--bag {path}: has {wiring.rate_hz:g} ticks per second, but {paths[0]} has"
+                f" {1.0 / task.step_s:g}"
+            )
         traces += _iterate_recorded_episodes(
             path, arrays, task.channels, wiring.command.convert_to_action
         )

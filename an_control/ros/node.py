@@ -669,12 +669,12 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             if self._loop.doctor is not None:
                 self._loop.doctor.drop_all_findings()
             response.success = True
-        except ValueError as error:
+        except (OSError, ValueError) as error:  # the file may have vanished meanwhile
             self._wiring_parameters.declare_and_get_wiring(before, with_launch_overrides=False)
             return self._refuse_rewiring(error, response)
         return response
 
-    def _refuse_rewiring(self, error: ValueError, response: Any) -> Any:
+    def _refuse_rewiring(self, error: Exception, response: Any) -> Any:
         """Write into the log and the response why the wiring was refused. Return the response."""
         response.success, response.message = False, str(error)
         self.get_logger().error(f"not rewired: {error}")

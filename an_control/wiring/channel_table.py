@@ -10,6 +10,7 @@ or holds no finite number counts as missing, never as zero.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import compress
 from typing import Any, NamedTuple
@@ -132,6 +133,10 @@ def _has_channel_with_own_weight(feed: Feed) -> bool:
     return any(config.weight is not None for config in [*configs, *wildcards])
 
 
+_MAX_UNREAD = 64
+"""Maximum number of messages with positions that wait to be read."""
+
+
 class MeasuredPositions:
     """The measured positions of the actuators, read from sensor messages.
 
@@ -162,6 +167,8 @@ class MeasuredPositions:
         self.needed = np.array([a.safe == "hold" or a.start is not None for a in command.actuators])
         """(A,) whether the position of each actuator is needed."""
         self._readers: dict[str, list[_PositionReader]] = {}
+        self._unread: deque[tuple[str, Any, int]] = deque(maxlen=_MAX_UNREAD)
+        """Source, message and arrival time in ns of each message since the newest read."""
         for number, (message, span) in enumerate(
             zip(command.messages, command.message_slices, strict=True)
         ):
@@ -187,11 +194,6 @@ class MeasuredPositions:
             self._readers.setdefault(measured.source, []).append(positions)
 
     @property
-    def source_names(self) -> tuple[str, ...]:
-        """Names of the sources (subscribed topics) that measure positions."""
-        return tuple(self._readers)
-
-    @property
     def has_all_positions(self) -> bool:
         """Whether every position that is needed has been measured."""
         return bool(np.isfinite(self.values[self.needed]).all())
@@ -201,19 +203,35 @@ class MeasuredPositions:
         """Whether any position that is needed was too old at the newest read."""
         return bool(self.is_old[self.needed].any())
 
-    def update_from_message(self, source: str, message: Any, arrival_ns: int) -> None:
-        """Update the positions in `values` from a source's message.
-
-        A position that the message lacks, or that is not finite, stays as it was.
+    def store_message(self, source: str, message: Any, arrival_ns: int) -> None:
+        """Store a source's message until it is read, unless the source measures no positions.
 
         Args:
-            source: Name of a source that measures positions.
+            source: Name of the source.
             message: The ROS message.
             arrival_ns: Time of its arrival in ns.
         """
-        for positions in self._readers[source]:
-            self.values, updated = positions.update_positions(message, self.values)
-            self._arrivals_ns[updated] = arrival_ns
+        if source in self._readers:
+            self._unread.append((source, message, arrival_ns))
+
+    def read_stored_messages(self) -> None:
+        """Update the positions in `values` from the messages since the previous call.
+
+        Several senders may share a source, each with some of the actuators. The newest message that
+        has an actuator's position counts. A position that no message has, or that is not finite,
+        stays as it was.
+        """
+        values, updated = self.values.copy(), np.zeros(len(self.values), bool)
+        while self._unread:
+            source, message, arrival_ns = self._unread.pop()
+            for reader in self._readers[source]:
+                if not updated[reader.places].all():
+                    measured = reader.read_positions(message)
+                    new = np.isfinite(measured) & ~updated[reader.places]
+                    places = reader.places[new]
+                    values[places], updated[places] = measured[new], True
+                    self._arrivals_ns[places] = arrival_ns
+        self.values = values
 
     def mark_old_positions(self, now_ns: int, *, lockstep: bool) -> None:
         """Update `is_old`, which says which positions are too old to be used.
@@ -230,6 +248,7 @@ class MeasuredPositions:
     def copy_positions_from(self, other: MeasuredPositions) -> None:
         """Take over the positions that another object for the same actuators has measured."""
         self.values, self._arrivals_ns = other.values, other._arrivals_ns.copy()
+        self._unread = other._unread.copy()
 
 
 def _insert_actuator_name(field: str, name: str) -> str:
@@ -253,34 +272,21 @@ class _PositionReader:
     ) -> None:
         self._readers, self._names = readers, names
         found = [name for reader in readers for name in reader.ids]
-        self._places = np.array([command_indices[name] for name in found], np.intp)
-        self._row = np.full(len(found), np.nan)
+        self.places = np.array([command_indices[name] for name in found], np.intp)
+        """Indices (n,) in the command of the actuators whose positions are read."""
 
-    def update_positions(
-        self, message: Any, positions: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-        """Return the positions of all actuators, updated with those that a message has.
-
-        Args:
-            message: The ROS message of the source.
-            positions: The newest known position (A,) of each actuator; this array is not changed.
-
-        Returns:
-            The positions (A,), and the indices of those that were updated.
-        """
-        start = 0
+    def read_positions(self, message: Any) -> NDArray[np.float64]:
+        """Return the positions (n,) in a message of the source, NaN where it has none."""
+        row, start = np.full(len(self.places), np.nan), 0
         try:
             for names in self._names:
                 names.set_names_and_get_list_number(message)
             for reader in self._readers:
-                reader.read_into_row(message, self._row[start : start + len(reader.ids)])
+                reader.read_into_row(message, row[start : start + len(reader.ids)])
                 start += len(reader.ids)
         except Exception:  # the feed reports why the message cannot be read
-            return positions, self._places[:0]
-        values, finite = positions.copy(), np.isfinite(self._row)
-        updated = self._places[finite]
-        values[updated] = self._row[finite]
-        return values, updated
+            row[:] = np.nan
+        return row
 
 
 _ROUNDING = 1e-10
@@ -427,8 +433,6 @@ class ChannelTable:
             self.measured = MeasuredPositions(wiring, self.message_classes, resolve)
             if previous is not None and previous.measured is not None:
                 self.measured.copy_positions_from(previous.measured)
-            for source in self.measured.source_names:
-                self._feeds[source].received.keep_messages_of_several_publishers()
         readers = [reader for feed in self._feeds.values() for reader in feed.readers]
         self.cameras = [reader for reader in readers if isinstance(reader, CameraReader)]
         """Readers of the image patches, in channel order; empty if channels are numbers."""
@@ -473,7 +477,10 @@ class ChannelTable:
         Raises:
             KeyError: There is no such source.
         """
-        self._feeds[source].received.store_message(message, stamp_ns, arrival_ns)
+        received = self._feeds[source].received
+        received.store_message(message, stamp_ns, arrival_ns)
+        if self.measured is not None:
+            self.measured.store_message(source, message, received.arrival_ns)
 
     def read(self, now_ns: int, stamp_ns: int | None = None) -> Readings:
         """Return the readings of this tick (control step), from the stored messages.
@@ -488,10 +495,8 @@ class ChannelTable:
         """
         feeds, lockstep = tuple(self._feeds.values()), stamp_ns is not None
         with np.errstate(over="ignore", invalid="ignore"):
-            if self.measured is not None:  # before messages that channels do not need are discarded
-                for source in self.measured.source_names:
-                    for message, _, arrival_ns in self._feeds[source].received.unread:
-                        self.measured.update_from_message(source, message, arrival_ns)
+            if self.measured is not None:
+                self.measured.read_stored_messages()
                 self.measured.mark_old_positions(now_ns, lockstep=lockstep)
             if any([feed.received.unread and feed.add_channels_if_new(lockstep) for feed in feeds]):
                 self._assign_channel_indices(self)

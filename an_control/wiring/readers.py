@@ -1020,6 +1020,22 @@ class NestedReader(GrowingReader):
             None if self._keys[channel_index] in self._found else "the message has no such element"
         )
 
+    def find_ids_by_element_name(self, element_names: Collection[str]) -> list[str]:
+        """Return the ids of the channels whose way to the number begins at certain elements.
+
+        Args:
+            element_names: Names of elements that the message itself lists. If it is empty, or the
+                way does not begin at an element with such a name, all ids are returned.
+        """
+        first = self._accesses[0]
+        if not element_names or first.names is None or not isinstance(first.key, str):
+            return list(self.ids)
+        if first.key != ALL:
+            return list(self.ids) if first.key in element_names else []
+        starts = tuple(".".join([*first.make_id_parts(name), ""]) for name in element_names)
+        keys = zip(self.ids, self._keys, strict=True)
+        return [id_ for id_, key in keys if f"{key}.".startswith(starts)]
+
     def _read_all_numbers(self, message: Any) -> dict[str, float]:
         """Return all numbers of a message by label; a label that occurs twice gets NaN.
 

@@ -126,10 +126,6 @@ class ReceivedMessages:
         """Insert earlier messages before the unread ones, so that they are read again."""
         self.unread = deque([*earlier_messages, *self.unread], self.unread.maxlen)
 
-    def keep_messages_of_several_publishers(self) -> None:
-        """Keep all messages until the next read, because each may hold a part of the readings."""
-        self.unread = deque(self.unread, _MAX_UNREAD)
-
     def copy(self, max_unread: int | None = None) -> ReceivedMessages:
         """Return a copy, to which messages can be added without changing this object.
 

@@ -17,7 +17,7 @@ import pytest
 from an_control.bench import inference as bench_inference
 from an_control.cli import main
 from an_control.load import make_policy
-from an_control.policy import AttentionSizes, MlpSizes, write_model
+from an_control.policy import AttentionSizes, MlpSizes, read_model, write_model
 from an_control.policy.random_model import make_random_model
 from an_control.policy.sizes import CAR_RACING_SIZES
 from an_control.system.share import find_share_path
@@ -184,6 +184,17 @@ def test_the_ant_is_measured_beside_the_packages_own(tmp_path, capsys):
     assert main(["bench", "ant", "--seconds", "0.05", "--json", str(result)]) == 0
     assert "AntBulletEnv" in capsys.readouterr().out
     assert json.loads(result.read_text())["ratio"] > 0
+
+
+def test_the_latency_of_a_model_with_a_monitor_can_be_measured(tmp_path):
+    pytest.importorskip("rclpy", reason="needs rclpy")
+    from an_control.bench.latency import remove_task_and_monitor
+
+    model = read_model(find_share_path("models/ant.safetensors"))
+    assert model.forward is not None
+    write_model(tmp_path / "model.safetensors", remove_task_and_monitor(model))
+    bare = read_model(tmp_path / "model.safetensors")
+    assert bare.forward is None and not bare.task.channels
 
 
 def test_the_nodes_latency_is_measured_beside_a_bare_echo(tmp_path, capfd):

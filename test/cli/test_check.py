@@ -24,11 +24,13 @@ from std_msgs.msg import Float64MultiArray
 
 from an_control.cli import main
 from an_control.cli.check import Findings, _print_findings
+from an_control.commissioning.listen import listen_to_sources
 from an_control.control.controller import Controller
 from an_control.policy import AttentionSizes, MlpSizes, read_model, write_model
 from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
 from an_control.system.share import find_share_path
+from an_control.wiring import load_wiring
 
 TASK = Task(channels=IDS, actuators=("left", "right"), step_s=0.01)
 
@@ -249,6 +251,24 @@ def test_a_silent_robot_has_no_publishers(tmp_path, monkeypatch):
     status, found = checked([*files(tmp_path), *LIVE[:-1], "0.5"], tmp_path)
     assert status == 1
     assert "source joints (/bot/joint_states): no publisher" in found["problems"]
+
+
+def test_what_records_the_commands_for_the_doctor_does_not_count_as_one_who_hears_them(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("an_control.commissioning.listen.DISCOVERY_S", 0.5)
+    wiring, *_ = files(tmp_path)
+
+    class Recorder:
+        def subscribe_to_robot(self, node):
+            node.create_subscription(JointState, "commands", lambda message: None, 10)
+
+        def close(self):
+            pass
+
+    heard = listen_to_sources(load_wiring(wiring), "/bot", 0.5, Recorder())
+    assert heard.commands == ("/bot/commands: heard by nobody",)
+    assert heard.wrong_commands[0].startswith("nobody hears commands on /bot/commands")
 
 
 def test_frozen_stamps_are_named(tmp_path, robot):

@@ -16,7 +16,7 @@ pytest.importorskip("rclpy")
 pytest.importorskip("gymnasium")
 from geometry_msgs.msg import TwistStamped
 from live_robot import Robot
-from sensor_msgs.msg import Image, Imu, JointState, LaserScan
+from sensor_msgs.msg import Image, Imu, JointState, LaserScan, Range
 from std_msgs.msg import Float64MultiArray
 
 from an_control import load_policy
@@ -210,6 +210,25 @@ def test_drivers_that_share_a_topic_have_their_own_rates_and_gaps(
     ages_s = {one.id: one.max_age_s for one in drafted.channels}
     assert ages_s == {"arm.position": None, "finger.position": finger_s}
     assert comment.startswith(f"{topic.rate_hz:.3g} Hz")
+
+
+def test_a_driver_that_starts_late_and_ends_early_has_the_rate_at_which_it_sends():
+    topic = SurveyedTopic("/bot/joint_states", "sensor_msgs/msg/JointState", ("/arm", "/hand"))
+    for tick in range(400):  # hundredths of a second
+        if 200 <= tick < 300:
+            update_topic_statistics(topic, JointState(name=["arm"]), True, 0.01 * tick)
+        if tick % 5 == 0:
+            update_topic_statistics(topic, JointState(name=["finger"]), True, 0.01 * tick)
+    assert topic.rate_hz == pytest.approx(100.0)
+
+
+def test_a_reading_that_is_nan_at_times_keeps_its_range_and_its_channel():
+    topic = SurveyedTopic("/bot/sonar", "sensor_msgs/msg/Range", ("/sonar",))
+    for tick, value in enumerate((0.5, math.nan, 2.0, 1.0, math.nan)):
+        update_topic_statistics(topic, Range(range=value), True, 0.1 * tick)
+    assert topic.ranges["range"] == (0.5, 2.0)
+    draft = draft_wiring_of_robot("bot", Survey((topic,), ()), "/bot")
+    assert [config.field for config, _ in draft.channels] == ["range"]
 
 
 def test_joints_with_blanks_in_their_names_are_drafted(tmp_path, robot):

@@ -157,7 +157,7 @@ def test_it_asks_first_and_moves_nothing_without_a_yes(arm, wiring, monkeypatch,
     status, found = check(wiring)
     assert status == 1 and "motion: the robot was not moved" in found["problems"]
     assert asked and "yes" in asked[0] and not arm.commands
-    assert "the robot will move for" in capsys.readouterr().out
+    assert "around the safe command (amounts in its units): " in capsys.readouterr().out
 
 
 def test_without_a_terminal_it_is_refused_unless_yes_is_given(wiring, capsys):

@@ -11,6 +11,7 @@ pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.cli import main
 from an_control.disturbance import DisturbanceSettings, Shuffle
+from an_control.learning.api import EvaluateOptions, RunStoppedError, evaluate
 from an_control.learning.evaluation.evaluate import (
     PlayedEpisode,
     play_episodes,
@@ -52,6 +53,20 @@ class Double(gymnasium.Env):
 
     def step(self, action):
         return np.full(3, 0.2), 0.0, False, False, {}
+
+
+def test_an_evaluation_is_stopped_after_an_episode_if_it_is_asked_to(tmp_path):
+    path, reports = tmp_path / "m.safetensors", []
+    task = Task("CartPole-v1", "CartPole-v1")
+    write_model(path, make_random_model(MlpSizes(4, 2, [2]), task=task))
+
+    def stop(progress):
+        reports.append((progress.unit, progress.done))
+        return False
+
+    with pytest.raises(RunStoppedError):
+        evaluate(EvaluateOptions(path, ("none",), episodes=3), stop)
+    assert reports == [("episode", 1)]
 
 
 def test_observations_of_double_precision_come_as_policies_read_them():

@@ -42,6 +42,11 @@ def test_a_channel_that_never_varies_moves_no_prediction(traces):
     assert training.binary.tolist() == [False, False, True, False], "a constant 0 is no contact"
 
 
+def test_of_few_episodes_none_is_held_out_and_no_figure_is_nan(traces):
+    assert PredictionTraining(traces, SETTINGS).run_updates(1).keys() == {"loss"}
+    assert PredictionTraining(10 * traces, SETTINGS).run_updates(1).keys() == {"loss", "held_out"}
+
+
 def test_nor_what_is_imputed(traces):
     training = ImputationTraining(traces, SETTINGS, np.random.default_rng(1))
     training.run_updates(2)

@@ -83,6 +83,13 @@ def test_a_search_has_stalled_by_sigma_by_equal_returns_or_by_validation(
     assert found is None if said is None else found.startswith(said)
 
 
+def test_a_generation_in_which_no_candidate_finished_every_episode_is_not_one_of_equal_returns():
+    stall, nan = StallDetector(0.1), np.nan
+    for _ in range(30):
+        stall.count_generation_if_returns_equal(np.array([[1.0, nan], [nan, 1.0]]))
+    assert stall.record_validation_and_explain_stall(0.1, 1.0, 0.0, 0.1) is None
+
+
 def test_a_search_has_a_fifth_of_the_run_to_find_a_better_validation():
     stall = StallDetector(0.1)
     found = [

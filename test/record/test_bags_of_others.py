@@ -1,5 +1,6 @@
 """A bag of any robot is examined, and a wiring drafted from it."""
 
+import math
 from array import array
 from pathlib import Path
 
@@ -80,6 +81,39 @@ def test_gaps_orders_and_stamps_that_jump_are_said(
     assert "up to 0.21 s without a message, but max_age_s is 0.05" in printed
     assert "its stamps jump 4 times" in printed
     assert "source joints: its names come in 2 orders; each is read by name" in printed
+
+
+def test_a_velocity_of_the_wrong_sign_in_a_bag_is_said(
+    wiring: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    velocity = '  left.velocity: {source: joints, field: "velocity[left]"}\n'
+    wiring.write_text(WIRING.replace("  tilt.x:", f"{velocity}  tilt.x:"))
+    change = {}
+    for step in range(200):
+        wave, rate = math.sin(0.05 * step), 5.0 * math.cos(0.05 * step)
+        message = change[f"s{step}"] = joints(step)
+        message.position, message.velocity = array("d", [wave, 0.0]), array("d", [-rate, 0.0])
+    bag = recorded(tmp_path / "bag", **change)
+    assert main(["check", str(wiring), "--bag", str(bag)]) == 1
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "channel left.velocity: has the opposite sign of the change of left.position" in printed
+
+
+def test_a_bag_of_two_robots_is_not_taken_for_one(
+    wiring: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bag = BagFolder(tmp_path / "bag", lambda: FileHead((), {}))
+    for step in range(200):
+        at_ns = 10**9 + step * STEP_NS
+        for robot in ("one", "two"):
+            bag.write([entry(f"/{robot}/joint_states", joints(step), at_ns)])
+            bag.write([entry(f"/{robot}/tilt", tilt(step), at_ns + 1000)])
+    bag.close()
+    check = ["check", str(wiring), "--bag", str(tmp_path / "bag")]
+    assert main(check) == 1
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "/one/joint_states, /two/joint_states: choose one of them by --namespace" in printed
+    assert main([*check, "--namespace", "/two"]) == 0
 
 
 def test_what_is_not_in_the_bag_is_said(

@@ -21,6 +21,7 @@ from an_control.learning.teacher.teachers import NetworkTeacher
 from an_control.monitor.excitation import read_excitation
 from an_control.policy import read_model, write_model
 from an_control.policy.task import Task
+from an_control.record.reader import load_recorded_wiring
 
 
 @pytest.fixture
@@ -180,6 +181,18 @@ def test_a_recording_of_another_robot_is_refused(
     write_model(other, type(model)(model.kind, model.sizes, model.arrays, task))
     assert main(["train-monitor", str(other), "--bag", str(walked)]) == 2
     assert "has no channel a, b, c, d" in capsys.readouterr().err
+
+
+def test_recordings_of_different_rates_are_not_mixed(
+    walked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates_hz = iter((100.0, 50.0))
+    monkeypatch.setattr(
+        "an_control.learning.recordings.load_recorded_wiring",
+        lambda text: replace(load_recorded_wiring(text), rate_hz=next(rates_hz)),
+    )
+    with pytest.raises(ValueError, match=r"has 50 ticks per second, but .* has 100"):
+        read_task_and_traces([walked, walked], "mine")
 
 
 def test_recorded_commands_are_cloned_from_single_ticks() -> None:

@@ -284,6 +284,21 @@ def test_a_file_that_cannot_take_over_is_refused_and_all_stays(stand, reference,
     assert list(stand.step(1).effort) == reference.step(1)
 
 
+def test_a_file_that_vanishes_while_it_is_read_again_is_refused_and_all_stays(
+    stand, reference, tmp_path, monkeypatch
+):
+    stand.start(record=str(tmp_path / "bags"))
+
+    def vanish(path):
+        raise FileNotFoundError(2, "No such file or directory", path)
+
+    monkeypatch.setattr("an_control.ros.node.read_regular_file", vanish)
+    stand.wiring.write_text(stand.wiring.read_text().replace("vector.x", "vector.z"))
+    assert str(stand.wiring) in reload(stand)
+    assert value(stand, f"{X}.field") == "vector.x"
+    assert list(stand.step(1).effort) == reference.step(1)
+
+
 UNREADABLE = {
     "no stamps, in lockstep": (
         "  eye: {topic: numbers, type: std_msgs/msg/Float64MultiArray, max_age_s: 0}",

@@ -52,7 +52,7 @@ def test_each_message_of_a_command_has_its_own_measurement(
         message("grip", {"g": hold()}),
     )
     measured = two.measured
-    assert measured is not None and set(measured.source_names) == {"arm", "grip"}
+    assert measured is not None
     two.store_message("arm", joints(b=2.0, a=1.0), None, 0)
     two.read(0)
     np.testing.assert_array_equal(measured.values, [1.0, np.nan, 2.0, np.nan])
@@ -77,6 +77,39 @@ def test_positions_come_from_all_publishers_of_a_topic_that_feeds_no_channel(
             np.testing.assert_array_equal(two.measured.values, [now_ns / 10, 3.0])
         two = two.make_rewired_table(two.wiring)
         assert two.measured is not None
+
+
+def test_a_position_is_old_though_another_driver_on_the_topic_still_sends(
+    load: Callable[..., Wiring], resolver: Any
+) -> None:
+    one = table(load, resolver, message("arm", {"a": hold(), "b": hold()}))
+    measured = one.measured
+    assert measured is not None
+    one.store_message("arm", joints(a=1.0), None, 0)
+    one.store_message("arm", joints(b=2.0), None, 1)
+    one.read(1)
+    assert not measured.are_too_old
+    for now_ns in range(10**7, 10**9, 10**7):
+        one.store_message("arm", joints(b=3.0), None, now_ns)
+        one.read(now_ns)
+    np.testing.assert_array_equal(measured.values, [1.0, 3.0])
+    np.testing.assert_array_equal(measured.is_old, [True, False])
+
+
+def test_all_drivers_on_a_topic_are_measured_though_no_channel_reads_it(
+    load: Callable[..., Wiring], resolver: Any
+) -> None:
+    one = table(load, resolver, message("grip", {"g": hold(), "h": hold()}))
+    measured = one.measured
+    assert measured is not None
+    for position in (1.0, 2.0):
+        one.store_message("grip", joints(g=position), None, 0)
+        one.store_message("grip", joints(h=-position), None, 1)
+    again = one.make_rewired_table(one.wiring)
+    for read in (one, again):
+        read.read(1)
+        assert read.measured is not None
+        np.testing.assert_array_equal(read.measured.values, [2.0, -2.0])
 
 
 def test_a_measurement_that_leads_to_no_number_is_named_by_its_message(

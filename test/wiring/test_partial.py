@@ -174,6 +174,28 @@ def test_named_elements_behind_lists_of_messages_are_merged(table: Table) -> Non
     assert present(robot, 101 * MS) == {"left.x": 2.0, "right.x": 2.0}
 
 
+def test_elements_behind_lists_of_messages_are_known_by_the_names_of_the_message(
+    table: Table,
+) -> None:
+    channels = {
+        "*.x": "transforms[*].translation.x",
+        "every.*": "*",
+        "a": "transforms[a].translation.y",
+        "b": "transforms[b].translation.y",
+        "first": "transforms[0].translation.y",
+    }
+    robot = table({"s": FRAMES}, channels)
+    part = SimpleNamespace(x=1.0, y=2.0, z=3.0, w=1.0)
+    transforms = [SimpleNamespace(translation=part, rotation=part)] * 2
+    message = SimpleNamespace(joint_names=["a", "b"], transforms=transforms, poses=[])
+    robot.store_message("s", message, None, 0)
+    robot.read(0)
+    found = robot.find_ids_by_element_name("s", ("b",))
+    assert {"b.x", "b", "first", "every.transforms.b.translation.x"} <= set(found)
+    assert not {"a.x", "a", "every.transforms.a.translation.x"} & set(found)
+    assert set(robot.find_ids_by_element_name("s", ())) == set(robot.ids)
+
+
 def test_growing_and_rewiring_keep_what_other_publishers_said(table: Table) -> None:
     robot = table({"s": JOINTS}, {"a": "position[a]", "*.v": "velocity[*]"})
     robot.store_message("s", joints(("a",), 1.0), 1, 0)

@@ -28,7 +28,7 @@ def describe_plan(wiring: Wiring, plan: MotionPlan) -> str:
     seconds = plan.ticks / wiring.rate_hz
     return (
         f"the robot will move for {seconds:.0f} s, one actuator after another, around the safe"
-        f" command: {', '.join(parts) or 'none can move'}"
+        f" command (amounts in its units): {', '.join(parts) or 'none can move'}"
     )
 
 

@@ -129,8 +129,8 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
         ValueError: Options are out of bounds, or do not fit the model or the task.
         ModelError: The model file cannot be read.
         WriteError: A file cannot be written.
-        RunStoppedError: `progress` returned False after a protocol. With the option `state`,
-            repeating the call continues the evaluation.
+        RunStoppedError: `progress` returned False after an episode or a protocol. With the option
+            `state`, repeating the call continues after the last finished protocol.
     """
     from an_control.learning.evaluation.comparison import (
         KeptResults,
@@ -168,9 +168,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
         runs: dict[str, list[PlayedEpisode]] = {}
         for name, protocol in protocols.items():
             row = kept and kept.find_results(name, with_step_rewards=stage.stepwise)
-            runs[name] = row or _play_protocol_with_progress(
-                stage, protocol, options.episodes, progress
-            )
+            runs[name] = row or _play_protocol_with_progress(stage, protocol, options, progress)
             if kept is not None and not row:
                 kept.add_results(name, runs[name])
             figures = {"protocol": name, "results": runs[name]}
@@ -308,16 +306,21 @@ def _enable_attention_normalisation(model: Model, env: gymnasium.Env[Any, Any]) 
 
 
 def _play_protocol_with_progress(
-    player: ProtocolPlayer, protocol: EvaluationProtocol, episodes: int, progress: OnProgress
+    player: ProtocolPlayer,
+    protocol: EvaluationProtocol,
+    options: EvaluateOptions,
+    progress: OnProgress,
 ) -> list[PlayedEpisode]:
     """Play the episodes of one protocol, report each to `progress`, and return their results."""
-    done = 0
+    done, episodes = 0, options.episodes
 
     def report_progress(result: PlayedEpisode) -> None:
         nonlocal done
         done += 1
         figures = {"return": result.total, "steps": result.steps}
-        progress(RunProgress("step", "episode", done, episodes, done / episodes, figures=figures))
+        step = RunProgress("step", "episode", done, episodes, done / episodes, figures=figures)
+        if progress(step) is False:
+            raise RunStoppedError(options.state)
 
     return player.play(protocol, episodes, report_progress)
 

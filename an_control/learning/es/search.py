@@ -324,13 +324,16 @@ class StallDetector:
     def count_generation_if_returns_equal(self, returns: np.ndarray) -> None:
         """Count successive generations in which all candidates have the same mean return.
 
-        If the candidates' returns differ, the count starts again at 0.
+        If the candidates' returns differ, the count starts again at 0. A candidate of which an
+        episode failed is left out.
 
         Args:
-            returns: Returns (P, R) of P candidates in the R episodes of the newest generation.
+            returns: Returns (P, R) of P candidates in the R episodes of the newest generation, NaN
+                for a failed episode.
         """
         means = returns.mean(axis=1)
-        self._equal = self._equal + 1 if np.ptp(means[np.isfinite(means)]) == 0.0 else 0
+        means = means[np.isfinite(means)]
+        self._equal = self._equal + 1 if len(means) and np.ptp(means) == 0.0 else 0
 
     def record_validation_and_explain_stall(
         self, sigma: float, validation: float, error: float, progress: float

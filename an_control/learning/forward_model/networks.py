@@ -264,11 +264,13 @@ class PredictionTraining(NetworkTraining):
         return self._compute_loss_of_steps(rows)
 
     def compute_metrics(self, losses: list[float]) -> dict[str, float]:
-        """Return the last loss, and the loss on the held-out episodes.
+        """Return the last loss, and the loss on the held-out episodes if there are any.
 
         Args:
             losses: Losses of the newest updates, at least one.
         """
+        if not len(self._test):  # of few episodes none is held out
+            return {"loss": losses[-1]}
         with torch.no_grad():
             return {"loss": losses[-1], "held_out": self._compute_loss_of_steps(self._test).item()}
 
