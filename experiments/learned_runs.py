@@ -46,7 +46,7 @@ def run_an_control(*arguments: str) -> None:
     subprocess.run([program, *arguments], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
-def evaluate_run(
+def evaluate_model_of_run(
     folder: Path, task: str, protocols: list[str], episodes: int, seed: int, *options: str
 ) -> None:
     """Evaluate the model in a run's folder under disturbances; write the results to rows.json."""
@@ -133,7 +133,9 @@ def _check_same_settings(run_name: str, settings: Settings, expected: Settings) 
             raise SettingsMismatchError(f"{run_name}: {name} was {before}, not {value}")
 
 
-def list_protocol_results(results: Results, policy: Path, protocol: str) -> list[dict[str, Any]]:
+def list_results_under_disturbance(
+    results: Results, policy: Path, protocol: str
+) -> list[dict[str, Any]]:
     """Return a policy's results under one disturbance, one for each seed; [] if it has no runs.
 
     `results` are all results, from `read_results`; `policy` is the folder of the policy's runs.
@@ -147,19 +149,19 @@ def format_parameters_and_seeds(results: Results, policy: Path) -> list[str]:
     return [", ".join(sorted({str(run["parameters"]) for run in runs})), str(len(runs))]
 
 
-def compute_mean_and_error(values: list[float]) -> tuple[float, float]:
+def compute_mean_and_standard_error(values: list[float]) -> tuple[float, float]:
     """Return the mean of some values and the standard error of the mean; NaN for a single value."""
     error = float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else math.nan
     return float(np.mean(values)), error
 
 
-def compute_return_and_error(results: list[dict[str, Any]]) -> tuple[float, float]:
+def compute_mean_return_with_error(results: list[dict[str, Any]]) -> tuple[float, float]:
     """Return a policy's mean return under a disturbance, and the standard error of that mean.
 
-    `results` are those of `list_protocol_results`, one for each seed. The error is computed over
+    `results` are those of `list_results_under_disturbance`, one for each seed. The error is computed over
     the seeds, or over the episodes if there is one seed.
     """
-    mean, error = compute_mean_and_error([one["mean"] for one in results])
+    mean, error = compute_mean_and_standard_error([one["mean"] for one in results])
     if len(results) == 1:
         error = results[0]["sd"] / max(results[0]["episodes"] - 1, 1) ** 0.5
     return mean, error

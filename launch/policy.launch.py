@@ -18,7 +18,7 @@ from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 
 from an_control.ros.parameter_table import ALL_PARAMETERS, Parameter
-from an_control.view.process import make_page_action
+from an_control.view.process import make_live_page_launch_action
 
 BOOLEANS = ["true", "false"]
 
@@ -82,7 +82,7 @@ def make_launch_actions_of_policy(context: LaunchContext) -> list[ExecuteProcess
             output="screen",
             on_exit=shut_down_after_exit,
         ),
-        *([make_page_action(namespace, port)] if shown else []),
+        *([make_live_page_launch_action(namespace, port)] if shown else []),
     ]
 
 

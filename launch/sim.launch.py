@@ -24,7 +24,7 @@ from an_control.disturbance import SETTINGS, DisturbanceSettings, load_schedule
 from an_control.load import load_policy
 from an_control.ros.parameter_table import PARAMETERS
 from an_control.system.share import find_share_path
-from an_control.view.process import make_page_action
+from an_control.view.process import make_live_page_launch_action
 from an_control.wiring import Wiring, load_wiring
 from an_control_sim.bridge.policy_link import COMMAND_S, SOURCES_S, START_S
 from an_control_sim.bridge.rehearsal import derive_wiring_for_disturbed_simulation
@@ -140,7 +140,11 @@ def make_launch_actions_of_simulation(context: LaunchContext) -> list[ExecutePro
     return [
         make_launch_action_of_node("policy_node", "policy", given["namespace"], policy),
         make_launch_action_of_node("simulator", "simulator", given["namespace"], simulator),
-        *([make_page_action(given["namespace"], given["view_port"])] if given["view"] else []),
+        *(
+            [make_live_page_launch_action(given["namespace"], given["view_port"])]
+            if given["view"]
+            else []
+        ),
     ]
 
 

@@ -169,7 +169,7 @@ def collect_folders(revision: str | None = None) -> dict[str, CodeFolder]:
     return dict(found)
 
 
-def compute_folder_levels(imports_by_folder: Mapping[str, set[str]]) -> dict[str, int]:
+def compute_import_levels_of_folders(imports_by_folder: Mapping[str, set[str]]) -> dict[str, int]:
     """Return the level of each folder in the picture.
 
     A folder that imports nothing is on level 0. Any other folder is one level above the highest
@@ -219,7 +219,7 @@ def draw_folders(folders: Mapping[str, CodeFolder], path: Path, title: str) -> N
 
     graph = {name: folder.imports for name, folder in folders.items()}
     try:
-        level_of = compute_folder_levels(graph)
+        level_of = compute_import_levels_of_folders(graph)
     except CycleError as error:
         level_of = _compute_folder_levels_without_cycles(graph)
         title += (
@@ -278,7 +278,7 @@ def drop_indirect_imports(imports_by_folder: Mapping[str, set[str]]) -> dict[str
         )
 
     try:
-        compute_folder_levels(imports_by_folder)
+        compute_import_levels_of_folders(imports_by_folder)
     except CycleError:
         return dict(imports_by_folder)
     return {
@@ -307,7 +307,7 @@ def _compute_folder_levels_without_cycles(
                 tuple(TopologicalSorter(kept).static_order())
             except CycleError:
                 kept[name].remove(other)
-    return compute_folder_levels(kept)
+    return compute_import_levels_of_folders(kept)
 
 
 def _format_folder_name(name: str) -> str:

@@ -85,7 +85,7 @@ def describe_why_unsupported(ros):
     return ""
 
 
-def find_pybullet_origin():
+def find_pybullet_package_kind():
     """Yield "wheel" if PyPI has a wheel of PyBullet for this interpreter, else "source"."""
     has_wheel = "{}.{}".format(*sys.version_info) in PYBULLET and platform.machine() == "x86_64"
     yield "wheel" if has_wheel else "source"
@@ -126,7 +126,7 @@ def main(arguments):
             {
                 "matrix": format_table_of_systems,
                 "legs": list_ci_systems,
-                "pybullet": find_pybullet_origin,
+                "pybullet": find_pybullet_package_kind,
             }[arguments[0]]()
         )
     )

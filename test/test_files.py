@@ -17,7 +17,7 @@ import pytest
 
 from an_control.policy import AttentionSizes, ModelError, read_model, write_model
 from an_control.policy.random_model import make_random_model
-from an_control.system.files import WriteError, replace_file, write_file
+from an_control.system.files import WriteError, replace_file_atomically, write_file
 from an_control.wiring import WiringError, load_wiring
 
 ROOM = 20_000
@@ -132,7 +132,7 @@ def test_a_link_stays_one_and_its_file_is_replaced(tmp_path):
 def test_what_the_block_raises_leaves_the_file_as_it_was(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
-    with pytest.raises(KeyboardInterrupt), replace_file(path) as beside:
+    with pytest.raises(KeyboardInterrupt), replace_file_atomically(path) as beside:
         beside.write_text("new")
         raise KeyboardInterrupt
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
@@ -201,8 +201,8 @@ def test_a_wiring_with_a_long_name_is_refused_in_a_short_message(tmp_path):
 def test_a_line_to_a_pipe_that_nobody_reads_or_a_stopped_terminal_does_not_block(kind, tmp_path):
     program = (
         "import os, sys\n"
-        "from an_control.system.files import prevent_blocking_writes\n"
-        "prevent_blocking_writes()\n"
+        "from an_control.system.files import make_standard_streams_non_blocking\n"
+        "make_standard_streams_non_blocking()\n"
         "for _ in range(10_000):\n"
         "    try: os.write(2, b'x' * 100)\n"
         "    except BlockingIOError: open(sys.argv[1], 'w').write('lost'); break\n"

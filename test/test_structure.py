@@ -122,12 +122,14 @@ def test_no_files_import_each_other_in_a_cycle(structure):
 
 def test_no_rooms_import_each_other_in_a_cycle(structure):
     folders = structure.collect_folders()
-    structure.compute_folder_levels({name: folder.imports for name, folder in folders.items()})
+    structure.compute_import_levels_of_folders(
+        {name: folder.imports for name, folder in folders.items()}
+    )
 
 
 def test_a_cycle_and_its_rooms_are_found(structure):
     with pytest.raises(CycleError):
-        structure.compute_folder_levels({"a": {"b"}, "b": {"c"}, "c": {"a"}})
+        structure.compute_import_levels_of_folders({"a": {"b"}, "b": {"c"}, "c": {"a"}})
 
 
 def test_a_class_name_has_one_meaning():

@@ -110,7 +110,7 @@ def test_pybullet_is_built_where_the_machine_or_the_interpreter_has_no_wheel(mon
     ):
         monkeypatch.setattr(sys, "version_info", info)
         monkeypatch.setattr(platform, "machine", lambda machine=machine: machine)
-        assert list(SUPPORT.find_pybullet_origin()) == [origin]
+        assert list(SUPPORT.find_pybullet_package_kind()) == [origin]
 
 
 def test_ci_runs_each_leg_of_the_list():

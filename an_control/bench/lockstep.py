@@ -161,7 +161,7 @@ def _measure_step_times(bridge: Bridge, steps: int) -> dict[str, float]:
         "environment_us": _measure_mean_call_time_us(
             lambda: _reset_if_episode_over_and_step(bridge, lambda: robot.step(robot.commands.safe))
         ),
-        "messages_us": _measure_mean_call_time_us(lambda: robot.fill_messages(1)),
+        "messages_us": _measure_mean_call_time_us(lambda: robot.fill_sensor_messages(1)),
         "timeouts": float(bridge.timeouts - timeouts),
     }
 

@@ -27,7 +27,7 @@ from an_control.cli.help import SHELLS, VERBS, describe_unknown_verb, format_usa
 from an_control.cli.verbs import load_verb_class, print_shell_completion
 from an_control.learning.runs.progress import RunStoppedError
 from an_control.policy.model_file import ModelError
-from an_control.system.compilation import report_compilation
+from an_control.system.compilation import report_compilations_in_block
 from an_control.system.environment_output import OUTPUT, BrokenEnvironmentError
 from an_control.system.files import WriteError
 from an_control.system.interrupts import INTERRUPTED, allow_interrupts
@@ -68,7 +68,7 @@ def run_verb(load_verb: Callable[[], type[Any]], prog: str, arguments: Sequence[
         """Parse the arguments, check the output paths, run the verb and return its exit status."""
         work = replace_model_names_by_paths(parse_arguments(load_verb(), prog, arguments))
         check_writable_outputs(work)
-        with allow_interrupts(), report_compilation(print_message):
+        with allow_interrupts(), report_compilations_in_block(print_message):
             status: int = work.run()
             sys.stdout.flush()
         return status

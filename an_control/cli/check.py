@@ -281,9 +281,9 @@ class CheckCommand:
         run = MotionRun(wiring, settings)
         if self.sim is not None:
             require_packages("sim", "gymnasium")
-            from an_control_sim.bridge.direct_robot import move_and_time_simulated_robot
+            from an_control_sim.bridge.direct_robot import play_and_time_test_motion
 
-            seconds = move_and_time_simulated_robot(run, self.sim)
+            seconds = play_and_time_test_motion(run, self.sim)
             findings.notes.append(f"motion: {seconds:.1f} s of simulated time")
         else:
             self._move_live_robot(run)
@@ -423,11 +423,13 @@ class CheckCommand:
     def _record_simulation(self) -> Recording:
         """Run the simulated robot under this wiring and model, and return a recording of it."""
         require_packages("sim", "gymnasium", "numba")
-        from an_control_sim.bridge.direct_robot import record_simulation_and_returns
+        from an_control_sim.bridge.direct_robot import run_and_record_simulated_robot
 
         assert self.sim is not None
         controller = Controller(str(self.wiring), str(self.model), None)
-        recording, _ = record_simulation_and_returns(controller, self.sim, self.seconds or DOCTOR_S)
+        recording, _ = run_and_record_simulated_robot(
+            controller, self.sim, self.seconds or DOCTOR_S
+        )
         return recording
 
     def _try_to_diagnose_recording(

@@ -91,14 +91,14 @@ class NewCommand:
     ) -> int:
         """Draft and write both YAML files from a gymnasium environment; return the exit status."""
         require_packages("sim", "gymnasium")
-        from an_control_sim.bridge.draft import draft_files_for_environment
+        from an_control_sim.bridge.draft import draft_wiring_and_simulation_files
         from an_control_sim.bridge.robot import SimulatedRobot
         from an_control_sim.bridge.simulation_file import load_simulation
         from an_control_sim.gym.environments import find_environment_id
 
         assert self.env is not None
         try:
-            draft = draft_files_for_environment(self.name, find_environment_id(self.env))
+            draft = draft_wiring_and_simulation_files(self.name, find_environment_id(self.env))
         except ValueError as error:
             raise InputError(f"--env {error}") from error
         texts = {wiring: draft.wiring, simulation: draft.simulation}

@@ -120,7 +120,7 @@ class ResetCommand:
         service = "reset_state" if self.memory else "reset_estop"
         done = "memory cleared" if self.memory else "e-stop cleared"
         return _request_and_get_exit_status(
-            self, "reset", lambda operator, node: operator.call_trigger(node, service), done
+            self, "reset", lambda operator, node: operator.call_trigger_service(node, service), done
         )
 
 

@@ -13,7 +13,7 @@ import tyro
 from an_control.cli.common import InputError, ModelFile, OutputFolder, require_packages
 from an_control.control.controller import Controller
 from an_control.policy import Monitor
-from an_control.ros.parameter_table import ALL_PARAMETERS, make_parameter_values
+from an_control.ros.parameter_table import ALL_PARAMETERS, convert_options_to_parameter_values
 from an_control.system.interrupts import INTERRUPTED, exit_on_signal
 
 
@@ -71,7 +71,7 @@ class RunCommand:
             raise InputError(refusal)
         from an_control.ros.node import main
 
-        values = make_parameter_values(
+        values = convert_options_to_parameter_values(
             wiring=self.wiring,
             model=self.model,
             mode=self.mode,

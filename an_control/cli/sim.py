@@ -31,12 +31,12 @@ from an_control.control.controller import Controller
 from an_control.disturbance import Change, DisturbanceSettings, load_schedule
 from an_control.disturbance.settings import TABLE
 from an_control.policy import Monitor
-from an_control.ros.parameter_table import make_parameter_values
+from an_control.ros.parameter_table import convert_options_to_parameter_values
 from an_control.system.interrupts import INTERRUPTED, exit_on_signal, run_child_process
 from an_control.system.priority import raise_process_priority
 from an_control.system.share import find_share_path
 from an_control.view.process import PACKAGES as PAGE_PACKAGES
-from an_control.view.process import make_page_command, wait_for_page
+from an_control.view.process import make_live_page_command_line, wait_until_page_watches_policy
 from an_control.wiring import Wiring, load_wiring
 from an_control_sim.envs.tasks import SUCCESS, WALK_M
 
@@ -238,10 +238,10 @@ class SimCommand:
             died = stack.enter_context(_run_policy_node(name, parameters))
             if self.view:
                 page = stack.enter_context(
-                    run_child_process(make_page_command(name, self.view_port))
+                    run_child_process(make_live_page_command_line(name, self.view_port))
                 )
                 if self.realtime:
-                    wait_for_page(page, node, f"/{name}/policy", stopped)
+                    wait_until_page_watches_policy(page, node, f"/{name}/policy", stopped)
             report = stack.enter_context(show_progress_line(self.episodes))
             recorder = None
             if self.video is not None:
@@ -302,7 +302,7 @@ class SimCommand:
         """Return the parameters of the policy node, by name, that the options set."""
         from an_control_sim.bridge.policy_link import SOURCES_S
 
-        return make_parameter_values(
+        return convert_options_to_parameter_values(
             wiring=wiring,
             model=model,
             mode="rate" if self.realtime else "lockstep",

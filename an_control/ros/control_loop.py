@@ -304,7 +304,9 @@ class Loop:
         self._record.record_wiring(table.wiring, self.controller.wiring)
         self.controller.rewire(table)
         self._ticker.set_sources([source.name for source in table.wiring.sources], moved)
-        self._inputs.store_newest_messages_for_moved_sources(moved, self._ticker.is_stamp_awaited)
+        self._inputs.store_newest_messages_for_moved_sources(
+            moved, self._ticker.is_tick_with_stamp_pending
+        )
 
     def correct_conversions(self, conversions: Conversions) -> None:
         """Read some channels with another scale and offset from the next tick on.
@@ -462,7 +464,7 @@ class Loop:
     def _publish_diagnostics(self) -> None:
         """Publish the diagnostics; a timer calls this once a second, also without ticks."""
         self._reports.publish_diagnostics(self.active)
-        self._record.flush_without_ticks()
+        self._record.flush_if_no_recent_tick()
 
 
 class LoopGuard:

@@ -371,7 +371,7 @@ class Inputs:
         return moved
 
     def store_newest_messages_for_moved_sources(
-        self, sources: Iterable[str], is_stamp_awaited: Callable[[int | None], bool]
+        self, sources: Iterable[str], is_tick_with_stamp_pending: Callable[[int | None], bool]
     ) -> None:
         """Give each moved source the last message that arrived on its new topic before the move.
 
@@ -379,11 +379,12 @@ class Inputs:
 
         Args:
             sources: The names of the sources (entries of the wiring) that now read another topic.
-            is_stamp_awaited: Returns whether a tick still needs a message with the given stamp.
+            is_tick_with_stamp_pending: Returns whether a tick still needs a message with the given
+                stamp.
         """
         for source in sources:
             newest = self._newest.get(self.topics[source])
-            if newest is not None and is_stamp_awaited(newest[1]):
+            if newest is not None and is_tick_with_stamp_pending(newest[1]):
                 if self._recorder is not None:
                     topic = self._node.resolve_topic_name(self.topics[source])
                     self._recorder.record_delivery_to_source(topic, source, self._now_ns())

@@ -39,21 +39,21 @@ class Lockstep:
         self._acted = False
 
     def set_sources_and_find_ready_stamp_ns(
-        self, sources: Iterable[str], moved_sources: Iterable[str]
+        self, sources: Iterable[str], sources_with_new_topic: Iterable[str]
     ) -> int | None:
         """Replace the sources to wait for. Return the stamp to act on now, or None.
 
         Args:
             sources: The names of all sources.
-            moved_sources: The names of the sources that now read another topic. Messages that they
-                have got on their old topic no longer count.
+            sources_with_new_topic: The names of the sources that now read another topic. Messages
+                that they have got on their old topic no longer count.
 
         Returns:
             The newest stamp if all these sources have sent a message with it and the node has not
             acted on it yet, else None.
         """
         self._sources = frozenset(sources)
-        self._have.difference_update(moved_sources)
+        self._have.difference_update(sources_with_new_topic)
         return self._find_ready_stamp_ns()
 
     def record_message_and_find_ready_stamp_ns(
@@ -81,7 +81,7 @@ class Lockstep:
             self._have.add(source)
         return self._find_ready_stamp_ns()
 
-    def is_stamp_awaited(self, stamp_ns: int | None) -> bool:
+    def is_tick_with_stamp_pending(self, stamp_ns: int | None) -> bool:
         """Return whether the tick (control step) for messages with this stamp is still to come.
 
         Args:

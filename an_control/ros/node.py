@@ -50,8 +50,8 @@ from an_control.ros.parameter_table import Settings
 from an_control.ros.parameters import WiringParameters
 from an_control.ros.recording import make_recorder
 from an_control.ros.tickers import make_steady_clock
-from an_control.system.compilation import report_compilation
-from an_control.system.files import prevent_blocking_writes, read_regular_file
+from an_control.system.compilation import report_compilations_in_block
+from an_control.system.files import make_standard_streams_non_blocking, read_regular_file
 from an_control.system.priority import (
     collect_new_garbage,
     exclude_existing_objects_from_gc,
@@ -309,7 +309,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         parameters.declare_parameters(self)
         self._estop = EStop()
         self._settings = Settings()
-        self.add_pre_set_parameters_callback(parameters.convert_yaml_values)
+        self.add_pre_set_parameters_callback(parameters.correct_types_of_yaml_values)
         self.add_on_set_parameters_callback(self._check_parameters)
         self.add_post_set_parameters_callback(self._apply_parameters)
         self.create_service(Trigger, "~/reset_state", self._on_reset_state)
@@ -332,7 +332,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         """
         try:
             self._settings = parameters.read_settings(self)
-            with report_compilation(self.get_logger().warning):
+            with report_compilations_in_block(self.get_logger().warning):
                 self._loop = self._make_loop(self._settings)
         except Exception as error:
             self._disconnect()
@@ -599,7 +599,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             elif change.name == "shadow" and self._loop is not None:
                 self._loop.set_shadow(bool(change.value))
             elif change.name == "monitor_corrects" and self._loop is not None:
-                self._loop.set_corrected_kinds(parameters.read_list(change.value))
+                self._loop.set_corrected_kinds(parameters.read_list_parameter(change.value))
         table, self._checked = self._checked, None
         if table is not None:
             try:
@@ -737,7 +737,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         """Return whether the process has got a signal to end."""
         return bool(came)
 
-    prevent_blocking_writes()
+    make_standard_streams_non_blocking()
     _limit_shutdown_time()
     for number in ENDING_SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:  # which nohup does with SIGHUP

@@ -159,7 +159,7 @@ class Operator:
         finally:
             self._publish_estop(node)
         try:
-            return self.call_trigger(node, "estop")
+            return self.call_trigger_service(node, "estop")
         except TimeoutError:
             if self.count_nodes_of_name(node):
                 raise
@@ -190,7 +190,7 @@ class Operator:
             left_s = max(0.0, until_s - time.monotonic())
             publisher.wait_for_all_acked(Duration(seconds=left_s))
 
-    def call_trigger(self, node: str, service: str) -> FailureReason:
+    def call_trigger_service(self, node: str, service: str) -> FailureReason:
         """Call a service of type std_srvs/Trigger. Return why it failed, or "".
 
         Args:

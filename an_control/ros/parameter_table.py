@@ -290,7 +290,7 @@ ALL_PARAMETERS = {**PARAMETERS, USE_SIM_TIME.name: USE_SIM_TIME}
 """The descriptions of all parameters of the node, by name."""
 
 
-def make_parameter_values(**options: Any) -> dict[str, Any]:
+def convert_options_to_parameter_values(**options: Any) -> dict[str, Any]:
     """Convert options, for example of a command line, to values of the node's parameters by name.
 
     Args:

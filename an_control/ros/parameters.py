@@ -32,13 +32,14 @@ from an_control.wiring.config import check_no_topic_loops
 def declare_parameters(node: Node) -> None:
     """Declare the parameters of `Settings` with their descriptions, choices and ranges.
 
-    The values that were set at the node's start count as `convert_yaml_values` returns them.
+    The values that were set at the node's start count as `correct_types_of_yaml_values` returns
+    them.
 
     Raises:
         ValueError: A parameter was set to another type or out of its range. The text names it.
     """
     overrides = node._parameter_overrides
-    overrides.update({one.name: one for one in convert_yaml_values([*overrides.values()])})
+    overrides.update({one.name: one for one in correct_types_of_yaml_values([*overrides.values()])})
     for one in PARAMETERS.values():
         descriptor = ParameterDescriptor(description=one.description)
         if isinstance(one.default, tuple):
@@ -57,7 +58,7 @@ def declare_parameters(node: Node) -> None:
         _declare_parameter(node, one.name, default, descriptor)
 
 
-def convert_yaml_values(changes: Sequence[Parameter]) -> list[Parameter]:
+def correct_types_of_yaml_values(changes: Sequence[Parameter]) -> list[Parameter]:
     """Return changes of parameters with the values that their authors meant.
 
     ROS reads the values as YAML, in which `off` is a boolean and `1` an integer. So false is "off"
@@ -95,7 +96,7 @@ def read_settings(node: Node) -> Settings:
             raise ValueError(f"parameter {name}: {short(values[name])} is not a path")
     for name, one in PARAMETERS.items():
         if isinstance(one.default, tuple):
-            values[name] = read_list(values[name])
+            values[name] = read_list_parameter(values[name])
     return Settings(**values)
 
 
@@ -144,7 +145,7 @@ def _declare_parameter(node: Node, name: str, default: Any, descriptor: Paramete
         raise ValueError(f"parameter {name}: {reason}") from None
 
 
-def read_list(value: Any) -> tuple[Any, ...]:
+def read_list_parameter(value: Any) -> tuple[Any, ...]:
     """Return the entries of a parameter that is a list; a single value is a list of one."""
     return (value,) if isinstance(value, str | bool | int | float) else tuple(value or ())
 
@@ -153,7 +154,7 @@ def _explain_wrong_choice(name: str, value: Any) -> str:
     """Return the reason why a value is not one of a parameter's allowed choices, or ""."""
     choices = PARAMETERS[name].choices if name in PARAMETERS else ()
     if name in PARAMETERS and isinstance(PARAMETERS[name].default, tuple):
-        wrong = [one for one in read_list(value) if one not in choices]
+        wrong = [one for one in read_list_parameter(value) if one not in choices]
         if not wrong:
             return ""
         return f"parameter {name}: {short(wrong[0])} is not one of {', '.join(choices)}"

@@ -56,7 +56,7 @@ def make_recorder(node: Node, settings: Settings, controller: Controller) -> Nod
     logs = Path(str(rclpy.logging.get_logging_directory()))
     options = RecordOptions(
         folder=Path(settings.record).expanduser() if settings.record else None,
-        limits=make_limits(settings),
+        limits=make_recording_size_limits(settings),
         black_box_folder=Path(settings.black_box).expanduser()
         if settings.black_box
         else logs / FOLDER,
@@ -80,7 +80,7 @@ def make_recorder(node: Node, settings: Settings, controller: Controller) -> Nod
     )
 
 
-def make_limits(settings: Settings) -> Limits:
+def make_recording_size_limits(settings: Settings) -> Limits:
     """Return the maximum sizes of a recording's files that a node's parameters ask for.
 
     Old data is deleted only as whole files. So if the total size is limited, the single file is
@@ -115,7 +115,7 @@ class LoopRecord:
         self._noted = True
         """Whether the recorder was told of the newest tick."""
         self._tick_of_last_flush: tuple[int, int | None] | None = None
-        """The newest tick, as `_tick`, when `flush_without_ticks` was called last."""
+        """The newest tick, as `_tick`, when `flush_if_no_recent_tick` was called last."""
 
     def begin_tick(self, now_ns: int, stamp_ns: int | None) -> None:
         """Store the time and the stamp of a tick that begins, until `record_tick` records them.
@@ -142,7 +142,7 @@ class LoopRecord:
             self.recorder.record_readings(readings, self._tick[0])
             self.recorder.flush()
 
-    def flush_without_ticks(self) -> None:
+    def flush_if_no_recent_tick(self) -> None:
         """Write out what was recorded, if there was no tick (control step) since the last call.
 
         A timer calls this once a second. While there are ticks, `record_readings` writes.

@@ -101,16 +101,16 @@ class Ticker(ABC):
         """
 
     @abstractmethod
-    def set_sources(self, sources: Iterable[str], moved_sources: Iterable[str]) -> None:
+    def set_sources(self, sources: Iterable[str], sources_with_new_topic: Iterable[str]) -> None:
         """Replace the sources whose messages start a tick.
 
         Args:
             sources: Names of all sources.
-            moved_sources: Names of the sources that now read another topic.
+            sources_with_new_topic: Names of the sources that now read another topic.
         """
 
     @abstractmethod
-    def is_stamp_awaited(self, stamp_ns: int | None) -> bool:
+    def is_tick_with_stamp_pending(self, stamp_ns: int | None) -> bool:
         """Return whether the tick for messages with this stamp is still to come.
 
         Args:
@@ -174,26 +174,26 @@ class LockstepTicker(Ticker):
         if stamp_ns is not None:
             self._stamps.mark_stamp_as_acted_on()
 
-    def set_sources(self, sources: Iterable[str], moved_sources: Iterable[str]) -> None:
+    def set_sources(self, sources: Iterable[str], sources_with_new_topic: Iterable[str]) -> None:
         """Replace the sources whose messages start a tick; tick if all have sent the newest stamp.
 
         Args:
             sources: Names of all sources.
-            moved_sources: Names of the sources that now read another topic. They must send the
-                stamp again on that topic.
+            sources_with_new_topic: Names of the sources that now read another topic. They must send
+                the stamp again on that topic.
         """
-        ready_ns = self._stamps.set_sources_and_find_ready_stamp_ns(sources, moved_sources)
+        ready_ns = self._stamps.set_sources_and_find_ready_stamp_ns(sources, sources_with_new_topic)
         if ready_ns is not None:
             self._tick(ready_ns)
 
-    def is_stamp_awaited(self, stamp_ns: int | None) -> bool:
+    def is_tick_with_stamp_pending(self, stamp_ns: int | None) -> bool:
         """Return whether the tick for messages with this stamp is still to come.
 
         Args:
             stamp_ns: The stamp of a message; None if it has no stamp, for which the result is
                 False.
         """
-        return self._stamps.is_stamp_awaited(stamp_ns)
+        return self._stamps.is_tick_with_stamp_pending(stamp_ns)
 
     def accept_any_next_stamp(self) -> None:
         """Forget earlier time stamps, so that any next one counts as new, even an older one."""
@@ -260,12 +260,12 @@ class RealTimeTicker(Ticker):
             self._schedule.record_tick(now_ns)
             self._plan_tick(self._schedule.compute_next_tick_ns(now_ns))
 
-    def set_sources(self, sources: Iterable[str], moved_sources: Iterable[str]) -> None:
-        """Replace the sources whose messages start a tick; ignore `moved_sources`."""
+    def set_sources(self, sources: Iterable[str], sources_with_new_topic: Iterable[str]) -> None:
+        """Replace the sources whose messages start a tick; ignore `sources_with_new_topic`."""
         if self._schedule is not None:
             self._schedule.set_sources(sources)
 
-    def is_stamp_awaited(self, stamp_ns: int | None) -> bool:
+    def is_tick_with_stamp_pending(self, stamp_ns: int | None) -> bool:
         """Return False, because in real time no tick waits for a certain stamp."""
         return False
 

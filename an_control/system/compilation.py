@@ -59,12 +59,12 @@ _blocks: list[CompilationReport] = []
 
 
 def find_innermost_compilation_report() -> CompilationReport | None:
-    """Return the report of the innermost `report_compilation` block, or None if there is none."""
+    """Return the report of the innermost `report_compilations_in_block`, or None outside of one."""
     return _blocks[-1] if _blocks else None
 
 
 @contextmanager
-def report_compilation(report: Callable[[str], object]) -> Iterator[None]:
+def report_compilations_in_block(report: Callable[[str], object]) -> Iterator[None]:
     """Report that numba compiles within this block, and how long that took.
 
     Only one thread at a time may use such blocks. Compilations on other threads during the block

@@ -44,7 +44,7 @@ def open_regular_file(path: str | os.PathLike[str]) -> FileIO:
     return FileIO(descriptor)
 
 
-def prevent_blocking_writes() -> None:
+def make_standard_streams_non_blocking() -> None:
     """Let a write to standard output or error fail if it would have to wait.
 
     Otherwise a terminal stopped by Ctrl-S, or a pipe that nobody reads, would stop all threads of a
@@ -82,12 +82,12 @@ def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
     Raises:
         WriteError: Writing fails; the file is then as before.
     """
-    with replace_file(path) as beside, open(beside, "wb") as file:
+    with replace_file_atomically(path) as beside, open(beside, "wb") as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
-def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+def replace_file_atomically(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path to write to, which replaces the file at the end of the block.
 
     If the block raises, the temporary file is removed and the old one is unchanged. A device or a

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 
-def format_mean(mean: float, sd: float, count: int) -> str:
+def format_mean_with_standard_error(mean: float, sd: float, count: int) -> str:
     """Format a mean over episodes together with its standard error as text.
 
     A single episode has no standard error.

@@ -32,7 +32,7 @@ RefusalReason = str
 class BrowserClient:
     """A queue of messages to one browser, which may be slow.
 
-    Updates that `enqueue_replacing` adds replace waiting ones of the same kind, so that only the
+    Updates that `enqueue_replacing_same_kind` adds replace waiting ones of the same kind, so that only the
     newest of each kind waits.
 
     Args:
@@ -48,7 +48,7 @@ class BrowserClient:
         self._ready = asyncio.Event()
         self.closed = False
 
-    def enqueue_replacing(self, update_kind: str, message: bytes) -> None:
+    def enqueue_replacing_same_kind(self, update_kind: str, message: bytes) -> None:
         """Put an update into the queue, in place of a waiting one of the same kind.
 
         Args:
@@ -67,7 +67,7 @@ class BrowserClient:
         self._updates.append(name)
         if len(self._updates) > MOST_UPDATES:
             self._waiting.pop(self._updates.popleft(), None)
-        self.enqueue_replacing(name, message)
+        self.enqueue_replacing_same_kind(name, message)
 
     async def run(self) -> None:
         """Send messages until the client is closed, in the order in which they were queued."""
@@ -124,7 +124,7 @@ class BrowserClients:
             message: The encoded update, or the bytes of a picture.
         """
         for client in self._clients:
-            client.enqueue_replacing(update_kind, message)
+            client.enqueue_replacing_same_kind(update_kind, message)
 
 
 LIMIT_S = 5.0
@@ -157,7 +157,7 @@ class ServiceCalls:
         self._clients: dict[str, Any] = {}
         self._answered: set[str] = set()
 
-    async def call_trigger(self, service: str) -> RefusalReason:
+    async def call_trigger_service(self, service: str) -> RefusalReason:
         """Call a service of type std_srvs/Trigger; return why it refused, or "".
 
         Raises:

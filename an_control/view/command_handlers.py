@@ -73,7 +73,7 @@ class CommandHandlers:
         while a command changes the wiring, because the panel would show half of the change.
         """
         if not self._turn.locked() and (order := self._pop_reported_signal_order()) is not None:
-            self.panel.set_signal_order(order)
+            self.panel.set_signals_by_slot(order)
 
     async def try_read_robot_parameters(self, graph: RobotGraph, *, node_is_new: bool) -> bool:
         """Read and store the parameters of a robot's nodes; return whether all nodes answered.
@@ -112,7 +112,7 @@ class CommandHandlers:
             )
             return True
 
-    async def carry_out(self, command: schema.Command) -> schema.ReplyUpdate:
+    async def execute_browser_command(self, command: schema.Command) -> schema.ReplyUpdate:
         """Carry out a command, and return the reply to the page.
 
         The reply says what was done and how long it took, or why it was not done.
@@ -137,7 +137,7 @@ class CommandHandlers:
             raise RefusedChangeError(NO_ROBOT)
         latch = isinstance(command, schema.EStopCommand)
         service = "estop" if latch else "reset_estop"
-        await _raise_if_refused(self._calls.call_trigger(f"{self.policy}/{service}"))
+        await _raise_if_refused(self._calls.call_trigger_service(f"{self.policy}/{service}"))
         return "e-stop" if latch else "e-stop cleared"
 
     async def _carry_out_non_estop_command(self, command: schema.Command) -> ReplyText:
@@ -153,11 +153,15 @@ class CommandHandlers:
             case schema.RestartCommand():
                 if not self.found.simulator:
                     raise RefusedChangeError(NO_SIMULATOR)
-                await _raise_if_refused(self._calls.call_trigger(f"{self.found.simulator}/reset"))
+                await _raise_if_refused(
+                    self._calls.call_trigger_service(f"{self.found.simulator}/reset")
+                )
                 return "episode restarted"
             case schema.CorrectCommand(on=on):
                 service = "apply_corrections" if on else "undo_corrections"
-                await _raise_if_refused(self._calls.call_trigger(f"{self.found.policy}/{service}"))
+                await _raise_if_refused(
+                    self._calls.call_trigger_service(f"{self.found.policy}/{service}")
+                )
                 return "wiring corrected" if on else "correction undone"
             case schema.SetCommand():
                 return await self._set_disturbance(command.name, command.value)
@@ -174,7 +178,7 @@ class CommandHandlers:
         match command:
             case schema.ConnectCommand(signal=signal, slot=slot, announced=announced):
                 how = "announced" if announced else "unannounced"
-                return panel.plan_connection(
+                return panel.plan_moving_signal_to_slot(
                     signal, slot, announced=announced
                 ), f"{signal} to {slot}, {how}"
             case schema.CutCommand(slot=slot):
@@ -241,7 +245,7 @@ class CommandHandlers:
                     break
             await asyncio.sleep(LOOK_S)
         if reported is not None:
-            self.panel.set_signal_order(reported)
+            self.panel.set_signals_by_slot(reported)
 
     def _pop_reported_signal_order(self) -> dict[str, str] | None:
         """Return each input slot's signal by the scrambler's newest report; None if none is new."""

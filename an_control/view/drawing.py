@@ -27,7 +27,7 @@ _KIND = re.compile("revolute|prismatic")
 _SPACE = ((-MAX_M, MAX_M),) * 3
 
 
-def find_skeleton(joints: Sequence[str], wiring: str) -> Skeleton | None:
+def find_skeleton_for_drawing(joints: Sequence[str], wiring: str) -> Skeleton | None:
     """Find the skeleton (tree of links) by which a robot is drawn; return None if none fits.
 
     It comes from a drawing file beside the wiring file. If there is none, it is the skeleton that

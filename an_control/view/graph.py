@@ -66,7 +66,7 @@ class RobotGraph:
     topics: Mapping[str, TopicSubscription] = field(default_factory=dict)
 
 
-def find_robot(node: Node, robot: str = "", shown_policy: str = "") -> RobotGraph:
+def find_robot_in_ros_graph(node: Node, robot: str = "", shown_policy: str = "") -> RobotGraph:
     """Find the nodes and topics of a robot in the ROS graph.
 
     Args:

@@ -22,7 +22,7 @@ KEPT = 20
 """Number of newest samples of the keys from which the principal axes are computed."""
 
 
-def read_matrix_message(message: Any) -> NDArray[np.float64] | None:
+def convert_message_to_matrix(message: Any) -> NDArray[np.float64] | None:
     """Return a Float64MultiArray message as an array (rows, columns); None if it is no matrix."""
     sizes = [one.size for one in message.layout.dim]
     data = np.frombuffer(message.data, np.float64)
@@ -31,7 +31,7 @@ def read_matrix_message(message: Any) -> NDArray[np.float64] | None:
     return data.reshape(sizes)
 
 
-def read_channel_ids(message: Any) -> list[str]:
+def read_channel_ids_of_matrix(message: Any) -> list[str]:
     """Return the ids of the channels that the columns or rows of a matrix message stand for.
 
     The list is empty if the message names no channels.
@@ -57,7 +57,7 @@ def compute_attention_strength(attention: NDArray[np.float64]) -> NDArray[np.flo
     return strength / most if most > 0.0 and np.isfinite(most) else np.zeros(len(strength))
 
 
-def scale_attention_to_hundredths(attention: NDArray[np.float64]) -> NDArray[np.int64]:
+def scale_attention_to_percent(attention: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return attention weights as whole hundredths of their largest magnitude, for the page.
 
     Args:

@@ -10,7 +10,7 @@ from rclpy.node import Node
 from an_control.view import schema
 from an_control.view.clients import BrowserClient, BrowserClients, ServiceCalls
 from an_control.view.command_handlers import CommandHandlers
-from an_control.view.graph import find_robot
+from an_control.view.graph import find_robot_in_ros_graph
 from an_control.view.listener import Listener
 from an_control.view.rewiring_panel import RewiringPanel
 from an_control.view.watch import RobotWatch
@@ -71,12 +71,12 @@ class LiveRobot:
             client.enqueue(schema.encode_update(update))
         self.clients.add(client)
 
-    async def carry_out(self, command: schema.Command) -> schema.ReplyUpdate:
+    async def execute_browser_command(self, command: schema.Command) -> schema.ReplyUpdate:
         """Carry out a command of a browser, and return the reply.
 
         If it succeeds, the charts of all browsers get a mark that says what was done.
         """
-        reply = await self.handlers.carry_out(command)
+        reply = await self.handlers.execute_browser_command(command)
         if reply.ok:
             self.clients.publish(self.watch.add_chart_mark(reply.text))
             self._publish_if_changed(self._make_wiring_update())
@@ -91,16 +91,16 @@ class LiveRobot:
     async def _find_robot_once(self) -> None:
         """Look for the robot's nodes; read their parameters if these may have changed."""
         watch, deeds, before = self.watch, self.handlers, self.watch.found
-        found = find_robot(self._node, self._robot, before.policy)
+        found = find_robot_in_ros_graph(self._node, self._robot, before.policy)
         new = not self._known or found.scrambler != before.scrambler
         if found != before:
-            watch.follow_robot(found)
+            watch.subscribe_to_robot_topics(found)
             deeds.policy = found.policy
         if found.policy != before.policy:
             self._known, new = False, True
             await deeds.clear_robot_state()
         if found.scrambler != before.scrambler:
-            deeds.panel.set_signal_order(None)
+            deeds.panel.set_signals_by_slot(None)
         if not found.policy:
             return
         if watch.is_silent:  # the node may come back as another process
@@ -142,8 +142,8 @@ class LiveRobot:
         return schema.WiringUpdate(
             signals=panel.signals,
             wires=panel.slot_wirings,
-            why_not_announced=panel.announced_refusal_reason,
-            why_not_unannounced=panel.unannounced_refusal_reason,
+            why_not_announced=panel.refusal_reason_with_rewiring,
+            why_not_unannounced=panel.refusal_reason_without_rewiring,
             undo=panel.undo_count,
             settings=dict(self.handlers.settings),
         )

@@ -25,7 +25,7 @@ START_S, SETTLE_S, LOOK_S = 30.0, 1.0, 0.05
 page to read parameters, and the interval between two checks."""
 
 
-def make_page_command(namespace: str, port: int | str) -> list[str]:
+def make_live_page_command_line(namespace: str, port: int | str) -> list[str]:
     """Return the command line of a process that serves the live page of a robot.
 
     Args:
@@ -37,7 +37,7 @@ def make_page_command(namespace: str, port: int | str) -> list[str]:
     return [sys.executable, "-m", "an_control", "view", *arguments, "--port", str(port)]
 
 
-def wait_for_page(
+def wait_until_page_watches_policy(
     page: subprocess.Popen[bytes], node: Node, policy: str, stopped: Callable[[], bool]
 ) -> None:
     """Wait until the live page watches a policy node or has ended, but at most 30 s (`START_S`).
@@ -59,7 +59,7 @@ def wait_for_page(
         time.sleep(LOOK_S)
 
 
-def make_page_action(namespace: str, port: int | str) -> ExecuteProcess:
+def make_live_page_launch_action(namespace: str, port: int | str) -> ExecuteProcess:
     """Return the launch action that starts the live page; the launch goes on if the page ends.
 
     Args:
@@ -73,5 +73,5 @@ def make_page_action(namespace: str, port: int | str) -> ExecuteProcess:
 
     if missing := [one for one in PACKAGES if importlib.util.find_spec(one) is None]:
         raise RuntimeError(f"view:=true needs {missing[0]}: pip install 'an_control[view]'")
-    command = make_command_end_with_parent(make_page_command(namespace, port))
+    command = make_command_end_with_parent(make_live_page_command_line(namespace, port))
     return ExecuteProcess(cmd=command, name="view", output="screen")

@@ -33,7 +33,7 @@ from an_control.view.insight import (
     KeyProjection,
     compute_attention_strength,
     encode_pixels,
-    scale_attention_to_hundredths,
+    scale_attention_to_percent,
 )
 from an_control.view.watch import (
     KEPT_SCORES,
@@ -266,7 +266,7 @@ class RecordedFrames:
         if weights is not None:
             strength = np.round(compute_attention_strength(weights), 3).tolist()
             if slow:
-                small = scale_attention_to_hundredths(weights)
+                small = scale_attention_to_percent(weights)
                 rows, columns = small.shape
                 matrix = schema.MatrixUpdate(rows, columns, small.ravel().tolist())
                 self.add_message("matrix", at_s, matrix)
@@ -438,7 +438,7 @@ class RecordedRobot:
             if name != PICTURE:
                 client.enqueue(message)
             else:
-                client.enqueue_replacing(name, message)
+                client.enqueue_replacing_same_kind(name, message)
         client.enqueue(schema.encode_update(self._make_score_update()))
         self.clients.add(client)
 
@@ -447,7 +447,7 @@ class RecordedRobot:
         rows = self._count_shown_score_rows()
         return schema.ScoreUpdate(self.frames.scores[max(0, rows - KEPT_SCORES) : rows], fresh=True)
 
-    async def carry_out(self, command: schema.Command) -> schema.ReplyUpdate:
+    async def execute_browser_command(self, command: schema.Command) -> schema.ReplyUpdate:
         """Carry out a command to show another time or to play; refuse others. Return the reply."""
         match command:
             case schema.SeekCommand(seconds=seconds):

@@ -48,8 +48,8 @@ class WiringChange:
 class RewiringPanel:
     """The present wiring of one robot, and the changes that a user of the live page can ask for.
 
-    `set_signal_order` and `set_policy_wiring` set the present state. Methods such as
-    `plan_connection` and `plan_disconnection` only return a change, which the caller carries out.
+    `set_signals_by_slot` and `set_policy_wiring` set the present state. Methods such as
+    `plan_moving_signal_to_slot` and `plan_disconnection` only return a change, which the caller carries out.
     Then `record_change` records it for `plan_undo`.
     """
 
@@ -63,7 +63,7 @@ class RewiringPanel:
         self._scrambled = ""
         self._back: list[WiringChange] = []
 
-    def set_signal_order(self, order: Mapping[str, str] | None) -> None:
+    def set_signals_by_slot(self, order: Mapping[str, str] | None) -> None:
         """Set which sensor's signal arrives at each input slot at present.
 
         Args:
@@ -132,13 +132,13 @@ class RewiringPanel:
         ]
 
     @property
-    def announced_refusal_reason(self) -> str:
+    def refusal_reason_with_rewiring(self) -> str:
         """The reason why signals cannot change slots with the policy rewired too, or ""."""
         slots = self._reads if self.order is None else self._map_channels_to_slots()
         return "" if slots else NO_CHANNELS
 
     @property
-    def unannounced_refusal_reason(self) -> str:
+    def refusal_reason_without_rewiring(self) -> str:
         """The reason why signals cannot change slots without rewiring the policy, or ""."""
         return NO_SCRAMBLER if self.order is None else ""
 
@@ -147,7 +147,9 @@ class RewiringPanel:
         """The number of changes that can be undone."""
         return len(self._back)
 
-    def plan_connection(self, signal: str, slot: str, *, announced: bool) -> WiringChange:
+    def plan_moving_signal_to_slot(
+        self, signal: str, slot: str, *, announced: bool
+    ) -> WiringChange:
         """Return the change that moves a sensor's signal to an input slot.
 
         The signal that arrives at this slot now moves to the slot that becomes free, if any.
@@ -218,7 +220,9 @@ class RewiringPanel:
         """
         slots = [one.slot for one in self.slot_wirings]
         if len(slots) < 2:
-            raise RefusedChangeError(self.announced_refusal_reason or "there is nothing to shuffle")
+            raise RefusedChangeError(
+                self.refusal_reason_with_rewiring or "there is nothing to shuffle"
+            )
         return self._plan_signal_moves(
             dict(zip(slots, rng.sample(slots, len(slots)), strict=True)), announced=announced
         )
@@ -298,8 +302,8 @@ class RewiringPanel:
         }
         if not announced:
             return WiringChange(order)
-        if self.announced_refusal_reason:
-            raise RefusedChangeError(self.announced_refusal_reason)
+        if self.refusal_reason_with_rewiring:
+            raise RefusedChangeError(self.refusal_reason_with_rewiring)
         now = {by: slot for slot, by in origin_slots.items()}
         reads = {
             channel: (self._scrambled, f"position[{now[slot]}]")

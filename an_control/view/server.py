@@ -54,7 +54,7 @@ class ShownRobot(Protocol):
     def add_client(self, client: BrowserClient) -> None:
         """Send a new browser the present state, and all updates from now on."""
 
-    async def carry_out(self, command: schema.Command) -> schema.ReplyUpdate:
+    async def execute_browser_command(self, command: schema.Command) -> schema.ReplyUpdate:
         """Carry out a command of a browser, and return the reply."""
 
 
@@ -154,7 +154,7 @@ class _SocketHandler(_GuardedHandler, WebSocketHandler):
     async def _carry_out(self, command: schema.Command) -> None:
         """Carry out a command, and send the reply to the browser."""
         try:
-            reply = await self.server.live.carry_out(command)
+            reply = await self.server.live.execute_browser_command(command)
         except Exception as error:  # the browser must be told that it was not done
             name = schema.get_message_tag(command)
             LOG.exception("%s failed", name)

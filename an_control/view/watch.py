@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from an_control.view import schema
-from an_control.view.drawing import find_skeleton
+from an_control.view.drawing import find_skeleton_for_drawing
 from an_control.view.graph import RobotGraph
 from an_control.view.insight import (
     KeyProjection,
     compute_attention_strength,
+    convert_message_to_matrix,
     encode_image_message,
-    read_channel_ids,
-    read_matrix_message,
-    scale_attention_to_hundredths,
+    read_channel_ids_of_matrix,
+    scale_attention_to_percent,
 )
 from an_control.view.listener import Listener
 from an_control.wiring.checked_yaml import WiringError
@@ -72,7 +72,7 @@ class RobotWatch:
         self._keys, self._looks = KeyProjection(), 0
         self._forgotten = True
 
-    def follow_robot(self, graph: RobotGraph) -> None:
+    def subscribe_to_robot_topics(self, graph: RobotGraph) -> None:
         """Listen to the topics of a robot from now on."""
         if graph.policy != self.found.policy:
             self.clear_robot_state()
@@ -117,18 +117,20 @@ class RobotWatch:
         yield from self._iterate_diagnostics_updates()
         self.changed.update(one.node for one in self._listener.pop_new_messages("events"))
         attention = self._listener.pop_newest_message("attention")
-        values = None if attention is None else read_matrix_message(attention)
+        values = None if attention is None else convert_message_to_matrix(attention)
         if attention is not None and values is not None:
             strength = np.round(compute_attention_strength(values), 3).tolist()
-            self._strength = dict(zip(read_channel_ids(attention), strength, strict=False))
+            self._strength = dict(
+                zip(read_channel_ids_of_matrix(attention), strength, strict=False)
+            )
         yield from self._iterate_drawing_and_image_updates()
         yield from self._iterate_tick_updates()
         if slow and values is not None:
-            shown = scale_attention_to_hundredths(values)
+            shown = scale_attention_to_percent(values)
             rows, columns = shown.shape
             yield schema.MatrixUpdate(rows, columns, shown.ravel().tolist())
         if slow and (keys := self._listener.pop_newest_message("keys")) is not None:
-            points = read_matrix_message(keys)
+            points = convert_message_to_matrix(keys)
             if points is not None and len(points) > 2:
                 yield schema.ClustersUpdate(
                     np.round(self._keys.project_keys(points), 3).ravel().tolist()
@@ -256,7 +258,7 @@ def make_drawing_update(joints: list[str], wiring: str) -> schema.DrawingUpdate:
             is unknown.
     """
     try:
-        skeleton = find_skeleton(joints, wiring)
+        skeleton = find_skeleton_for_drawing(joints, wiring)
     except WiringError as error:
         return schema.DrawingUpdate("dials", joints, problem=str(error))
     return schema.DrawingUpdate("dials" if skeleton is None else "skeleton", joints, skeleton)

@@ -102,7 +102,7 @@ class ChannelWeights:
                 _WeightGroup(weight, np.array(places[key], np.intp), None, mine, fixed)
             )
 
-    def compute_valid_and_expected_weight(self, ok: NDArray[np.bool_]) -> tuple[float, float]:
+    def sum_valid_and_expected_weights(self, ok: NDArray[np.bool_]) -> tuple[float, float]:
         """Return a pair: the total weight of the valid channels, and of those that should be valid.
 
         Args:
@@ -516,7 +516,7 @@ class ChannelTable:
             values = self._conversion.values[ok].astype(np.float32)
         since_ns = min(new_ns) if new_ns else max([feed.received.arrival_ns for feed in feeds])
         weights = (
-            None if self._weights is None else self._weights.compute_valid_and_expected_weight(ok)
+            None if self._weights is None else self._weights.sum_valid_and_expected_weights(ok)
         )
         return Readings(
             values, ids, max(self.expected_channel_count, len(ids)), bool(new_ns), since_ns, weights

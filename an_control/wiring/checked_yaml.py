@@ -467,7 +467,7 @@ def read_field_path(entry: Entry, *, many_numbers: bool) -> str:
     """
     text = entry.read_text(SYNTAX, _TEXT)
     try:
-        several = parse_field_path(text).has_many_numbers
+        several = parse_field_path(text).may_name_several_elements
     except ValueError:
         raise entry.make_error(SYNTAX) from None
     if several and not many_numbers:

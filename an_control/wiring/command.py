@@ -344,7 +344,7 @@ def _read_message(entry: Entry, source_names: tuple[str, ...], step_s: float) ->
     fields = entry.read_fields(
         ("topic", "type", "actuators"), ("field", "constants", "measured", "bring_up")
     )
-    shared = read_shared_field_path(fields["field"]) if "field" in fields else None
+    shared = read_common_actuator_field_path(fields["field"]) if "field" in fields else None
     actuators = fields["actuators"].iterate_items("at least one actuator")
     constants: dict[str, Constant] = {}
     type_ = fields["type"].read_text("a message type such as geometry_msgs/msg/Twist", MESSAGE_TYPE)
@@ -367,7 +367,7 @@ def _read_message(entry: Entry, source_names: tuple[str, ...], step_s: float) ->
     return config
 
 
-def read_shared_field_path(entry: Entry) -> str:
+def read_common_actuator_field_path(entry: Entry) -> str:
     """Read the field path that a command message has for all its actuators, such as `effort`.
 
     Args:
@@ -469,7 +469,7 @@ def read_actuator_field_path(
         field = parse_field_path(field_entry.value) if isinstance(field_entry.value, str) else None
     except ValueError:
         field = None
-    if field is None or field.has_many_numbers or field.is_computed:
+    if field is None or field.may_name_several_elements or field.is_computed:
         raise field_entry.make_error(_PATH)
     return str(field_entry.value)
 

@@ -43,7 +43,7 @@ from an_control.wiring.readers import (
     make_array_getter,
     make_pooled_array_getter,
 )
-from an_control.wiring.source_feed import Feed, compute_max_age_ns
+from an_control.wiring.source_feed import Feed, compute_max_message_age_ns
 
 NAME_LISTS = ("name", "names", "joint_names")
 """Names of message fields that, if they are lists of strings, name the elements of the arrays in
@@ -420,7 +420,7 @@ class Sources:
         if is_opencv_missing():
             allowed = "an installed OpenCV (pip install 'an_control[camera]')"
             raise WiringError(self._file, key, Description("an image"), allowed)
-        return CameraReader(channel, fields, compute_max_age_ns(source, channel.max_age_s))
+        return CameraReader(channel, fields, compute_max_message_age_ns(source, channel.max_age_s))
 
 
 class _FieldPathFollower:

@@ -145,7 +145,7 @@ class ChannelConfig:
         return parse_field_path(self.field).wave if self.field else None
 
     @property
-    def has_repair_settings(self) -> bool:
+    def has_invalid_reading_settings(self) -> bool:
         """Whether some readings (NaN, infinite or not valid) are replaced, or made missing."""
         values = self.nan, self.inf, self.minus_inf, self.valid, self.outside
         return any(value is not None for value in values)

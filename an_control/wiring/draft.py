@@ -70,12 +70,12 @@ class Draft(NamedTuple):
         lines += [
             "",
             "sources:",
-            *format_entries(map(_format_source, *zip(*self.sources, strict=True))),
+            *format_yaml_entries(map(_format_source, *zip(*self.sources, strict=True))),
         ]
         lines += [
             "",
             "channels:",
-            *format_entries(map(_format_channel, *zip(*self.channels, strict=True))),
+            *format_yaml_entries(map(_format_channel, *zip(*self.channels, strict=True))),
         ]
         lines += [f"  # {one}" for one in self.aside]
         lines += ["", "command:"]
@@ -105,11 +105,11 @@ def _format_command(
     lines += ["  actuators:                             # in the order of the policy's actions"]
     return [
         *lines,
-        *format_entries(map(_format_actuator, *zip(*actuators, strict=True)), indent=4),
+        *format_yaml_entries(map(_format_actuator, *zip(*actuators, strict=True)), indent=4),
     ]
 
 
-def format_entries(lines: Iterable[DraftLine], indent: int = 2) -> list[str]:
+def format_yaml_entries(lines: Iterable[DraftLine], indent: int = 2) -> list[str]:
     """Return the lines of YAML text for the entries of a mapping, with the comments in one column.
 
     Args:

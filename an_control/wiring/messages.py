@@ -223,7 +223,7 @@ class FieldPath:
         return bool(self.function or self.wave)
 
     @property
-    def has_many_numbers(self) -> bool:
+    def may_name_several_elements(self) -> bool:
         """Whether the path may name several array elements.
 
         Each of them is a channel. The id in the wiring then has a `*`, which stands for the

@@ -268,7 +268,7 @@ class MissingReport:
                     for index in self._find_missing_channel_indices(feed)
                 ),
                 reasons=self._list_missing_reasons(feed),
-                unexpected=sum(reader.unexpected_channel_count for reader in feed.growing),
+                unexpected=sum(reader.no_longer_expected_channel_count for reader in feed.growing),
                 dropped=sum(reader.dropped for reader in feed.growing),
                 error=feed.error,
             )

@@ -90,14 +90,14 @@ class Repairs:
         return np.where(np.isneginf(raw), select_channel_values(self._minus_inf), values)
 
 
-def make_repairs(configs: Sequence[ChannelConfig]) -> Repairs | None:
+def make_repairs_of_invalid_numbers(configs: Sequence[ChannelConfig]) -> Repairs | None:
     """Return an object that replaces unusable numbers (NaN, infinite, out of range), or None.
 
     Args:
         configs: Settings of each channel. If none says how to treat such numbers, the result is
             None.
     """
-    if any(config.has_repair_settings for config in configs):
+    if any(config.has_invalid_reading_settings for config in configs):
         return Repairs(configs)
     return None
 
@@ -114,7 +114,7 @@ def make_pooled_array_getter(
         config: Settings of the channel, of which `pool` says how elements are combined.
     """
     assert config.pool is not None
-    size, by, repairs = config.pool.size, config.pool.by, make_repairs([config])
+    size, by, repairs = config.pool.size, config.pool.by, make_repairs_of_invalid_numbers([config])
     taken = slice(*(config.pool.elements or (None,)))
 
     def read_pooled_values(message: Any) -> Values:
@@ -293,7 +293,7 @@ class Reader(ABC):
     def __init__(self, channels: Sequence[Channel]) -> None:
         self.ids = [id_ for id_, _ in channels]
         self.configs = [config for _, config in channels]
-        self._repairs = make_repairs(self.configs)
+        self._repairs = make_repairs_of_invalid_numbers(self.configs)
 
     @property
     def expected_channel_count(self) -> int:
@@ -376,7 +376,7 @@ class Reader(ABC):
         """
         return ""
 
-    def describe_possible_replacement(self, channel_index: int) -> str:
+    def describe_replacement_of_absent_element(self, channel_index: int) -> str:
         """Return text on what the newest message has in place of an element of earlier ones.
 
         For example, it may spell the name of the element differently.
@@ -525,7 +525,7 @@ class Wildcard:
         self.by_name = by_name
         self._taken = taken_ids
 
-    def reserve_id_if_free(self, label: str) -> str | None:
+    def reserve_channel_id_if_free(self, label: str) -> str | None:
         """Return and reserve the channel id for a new array element; None if the id is in use.
 
         Args:
@@ -537,7 +537,7 @@ class Wildcard:
         self._taken.add(id_)
         return id_
 
-    def release_id(self, id_: str) -> None:
+    def release_channel_id(self, id_: str) -> None:
         """Make the channel id of a dropped array element available again."""
         self._taken.discard(id_)
 
@@ -556,7 +556,7 @@ class GrowingReader(Reader):
     ) -> None:
         super().__init__(channels)
         if wildcard is not None and wildcard.config.pool is None:
-            self._repairs = make_repairs([wildcard.config])
+            self._repairs = make_repairs_of_invalid_numbers([wildcard.config])
         self.wildcard = wildcard
         self._unmatched = 0 if wildcard and wildcard.config.weight == 0.0 else 1
         self._keys = list(keys)
@@ -595,7 +595,7 @@ class GrowingReader(Reader):
         return max(self._unmatched, self._presence.count if self.wildcard else len(self.ids))
 
     @property
-    def unexpected_channel_count(self) -> int:
+    def no_longer_expected_channel_count(self) -> int:
         """Number of channels added by name whose elements are not expected in further messages."""
         return (
             len(self.ids) - int(np.count_nonzero(self.make_mask_of_channels_to_report_if_lost()))
@@ -692,7 +692,10 @@ class GrowingReader(Reader):
             key: Name or index of the element.
         """
         self._seen.add(key)
-        if self.wildcard and (id_ := self.wildcard.reserve_id_if_free(str(key))) is not None:
+        if (
+            self.wildcard
+            and (id_ := self.wildcard.reserve_channel_id_if_free(str(key))) is not None
+        ):
             self.ids.append(id_)
             self.configs.append(self.wildcard.config)
             self._keys.append(key)
@@ -707,7 +710,7 @@ class GrowingReader(Reader):
         if not (self.wildcard and gone_indices):
             return
         for place in gone_indices:
-            self.wildcard.release_id(self.ids[place])
+            self.wildcard.release_channel_id(self.ids[place])
             self._seen.discard(self._keys[place])
         self.dropped += len(gone_indices)
         self.ids = [self.ids[place] for place in kept_indices]
@@ -845,7 +848,7 @@ class ElementReader(GrowingReader):
             return ""
         return describe_nearest_name(str(self._keys[channel_index]), self._list_message_names())
 
-    def describe_possible_replacement(self, channel_index: int) -> str:
+    def describe_replacement_of_absent_element(self, channel_index: int) -> str:
         """Return text on a name in the newest message that is another spelling of a missing name.
 
         Args:

@@ -38,7 +38,7 @@ _ALL_CHANNELS: MessageShape = ()
 """The shape of a message that has all channels, or is treated so."""
 
 
-def compute_max_age_ns(source: SourceConfig, max_age_s: float | None = None) -> int:
+def compute_max_message_age_ns(source: SourceConfig, max_age_s: float | None = None) -> int:
     """Return the age in ns up to which a channel's message may be used.
 
     It is `NEVER_NS` if there is no maximum.
@@ -235,7 +235,7 @@ class ChannelAges:
         self.limits = np.concatenate([np.zeros(0, np.int64), *limits])
         """Maximum age in ns of the message of each channel, (n,) for the n channels of the
         source."""
-        own = self.limits if len(self.limits) else np.array([compute_max_age_ns(config)])
+        own = self.limits if len(self.limits) else np.array([compute_max_message_age_ns(config)])
         self.shortest, self.longest = int(own.min()), int(own.max())
         self.partial = False
         """Whether the channels come from messages of different ages."""
@@ -271,7 +271,9 @@ class ChannelAges:
 
 def _compute_max_ages_ns(config: SourceConfig, reader: Reader) -> NDArray[np.int64]:
     """Return for each of a reader's n channels the maximum age (n,) of its message in ns."""
-    limits = {one.max_age_s: compute_max_age_ns(config, one.max_age_s) for one in reader.configs}
+    limits = {
+        one.max_age_s: compute_max_message_age_ns(config, one.max_age_s) for one in reader.configs
+    }
     if len(limits) == 1:
         return np.full(len(reader.ids), limits.popitem()[1], np.int64)
     return np.array([limits[one.max_age_s] for one in reader.configs], np.int64)
@@ -289,7 +291,7 @@ class Feed:
             reader for reader in readers if isinstance(reader, GrowingReader) and reader.wildcard
         )
         for reader in self.growing:
-            if (own_ns := compute_max_age_ns(config, reader.max_age_s)) < NEVER_NS:
+            if (own_ns := compute_max_message_age_ns(config, reader.max_age_s)) < NEVER_NS:
                 reader.set_removal_delay_ns(own_ns)
         self._settled = sum(r.expected_channel_count for r in readers if r not in self.growing)
         self._kept = KeptMessages(readers, names)
@@ -600,7 +602,7 @@ class Feed:
         if (
             self.ages.partial and self.ages.arrivals[channel_index] > -NEVER_NS
         ):  # an earlier message had it
-            return reader.describe_possible_replacement(place)
+            return reader.describe_replacement_of_absent_element(place)
         return (
             reader.describe_likely_cause_of_absence(place)
             if reader.explain_absence_from_message(place)

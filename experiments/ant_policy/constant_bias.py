@@ -21,7 +21,7 @@ from an_control.learning.rollout.engine import make_evaluation_seeds
 from an_control.learning.rollout.episode import play_episode
 from an_control_sim.envs.ant import ANT_CHANNELS
 from an_control_sim.gym.environments import find_environment_id, make_environment
-from experiments.learned_runs import compute_mean_and_error, make_markdown_table
+from experiments.learned_runs import compute_mean_and_standard_error, make_markdown_table
 
 SENSORS = {
     "all joint positions": [name for name in ANT_CHANNELS if name.endswith(".position")],
@@ -54,7 +54,9 @@ class BiasedReadings(gymnasium.ObservationWrapper[Any, Any, Any]):
         return observation + self._offsets
 
 
-def measure_returns(model: Path, bias: float, sensors: str, episodes: int) -> list[float]:
+def measure_returns_with_sensor_bias(
+    model: Path, bias: float, sensors: str, episodes: int
+) -> list[float]:
     """Play episodes in which a constant is added to some sensors; return each episode's return.
 
     Args:
@@ -85,8 +87,8 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     for bias, sensors in CASES:
-        mean, error = compute_mean_and_error(
-            measure_returns(options.model, bias, sensors, options.episodes)
+        mean, error = compute_mean_and_standard_error(
+            measure_returns_with_sensor_bias(options.model, bias, sensors, options.episodes)
         )
         rows.append([f"{bias:+g} on {sensors}", f"{mean:.0f} +- {error:.0f}"])
     print(make_markdown_table(["constant, of the scaled reading", "return"], rows))

@@ -55,7 +55,7 @@ class Reflex:
     matrix: np.ndarray
 
     @classmethod
-    def from_candidate(
+    def from_flat_weights(
         cls, unscaled_weights: np.ndarray, channels: list[str], action_count: int
     ) -> Reflex:
         """Create a reflex from a flat array of weights, as the random search and CMA-ES try them.
@@ -117,8 +117,8 @@ class Trials:
         """Number of weights of a candidate."""
 
     def make_reflex(self, unscaled_weights: np.ndarray) -> Reflex:
-        """Create a reflex from a flat array of weights; see `Reflex.from_candidate`."""
-        return Reflex.from_candidate(unscaled_weights, self._channels, self._actions)
+        """Create a reflex from a flat array of weights; see `Reflex.from_flat_weights`."""
+        return Reflex.from_flat_weights(unscaled_weights, self._channels, self._actions)
 
     def measure_return(
         self, unscaled_weights: np.ndarray, seeds: np.ndarray, noise: float = 0.0
@@ -126,7 +126,7 @@ class Trials:
         """Play a trial for each seed with a reflex, and return the mean return less penalties.
 
         There is a penalty for a fall, and for not getting up. `unscaled_weights` are those of
-        `Reflex.from_candidate`; `noise` is the standard deviation of noise on the actions.
+        `Reflex.from_flat_weights`; `noise` is the standard deviation of noise on the actions.
         """
         reflex = self.make_reflex(unscaled_weights)
         return float(

@@ -83,7 +83,7 @@ def restore_states(runs: Path, saved: Path) -> None:
             shutil.copytree(state, runs / state.name)
 
 
-def draw_curves(folders: Sequence[Path], picture: Path) -> None:
+def draw_learning_curves(folders: Sequence[Path], picture: Path) -> None:
     """Draw the returns during training over steps and over hours, beside the paper's return."""
     from matplotlib.figure import Figure
 
@@ -127,5 +127,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = run_steps(RUNS, make_steps(options.seeds, options.generations), options)
     folders = [path.parent for path in sorted(RUNS.glob("seed-*/metrics.jsonl"))]
     if folders and not options.list:
-        draw_curves(folders, options.picture)
+        draw_learning_curves(folders, options.picture)
     return status

@@ -86,7 +86,7 @@ KINDS = (
 """Kinds of random mistakes; a kind that is listed twice is drawn twice as often."""
 
 
-def draw_mistake(robot: Robot, clean: Recording, rng: np.random.Generator) -> Mistake:
+def draw_random_wiring_mistake(robot: Robot, clean: Recording, rng: np.random.Generator) -> Mistake:
     """Draw a random mistake in the wiring of a robot.
 
     `clean` is a recording without mistakes, which shows the usual size of the readings.
@@ -168,9 +168,7 @@ def is_diagnosed_wiring_right(
     return bool((np.abs(ratio - 1.0) < 0.1).all() and (shift < 0.5).all() and motors.all())
 
 
-def classify_diagnosis(
-    diagnosis: Diagnosis, recording: Recording, mistakes: Sequence[Mistake]
-) -> str:
+def grade_diagnosis(diagnosis: Diagnosis, recording: Recording, mistakes: Sequence[Mistake]) -> str:
     """Return a word that grades the doctor's diagnosis of a recording whose mistakes are known.
 
     Args:
@@ -212,12 +210,12 @@ def cut_recording_to_start(recording: Recording, ticks: int) -> Recording:
     )
 
 
-def run_trial(
+def run_mistake_trial(
     robot: Robot, mistakes: Sequence[Mistake], seed: int, *, returns: bool
 ) -> dict[str, Any]:
     """Run a robot with mistakes in its wiring, let the doctor examine it, and return the results.
 
-    The result "outcome" is a word of `classify_diagnosis`. With `returns`, the sums of rewards with
+    The result "outcome" is a word of `grade_diagnosis`. With `returns`, the sums of rewards with
     mistakes, after the repair and without mistakes are measured too, and the seconds until the
     mistakes are found.
     """
@@ -230,7 +228,7 @@ def run_trial(
     for seconds in SECONDS if returns else SECONDS[-1:]:
         part = cut_recording_to_start(recording, round(seconds / robot.step_s))
         diagnosis = diagnose(part, robot.forward)
-        row["outcome"] = classify_diagnosis(diagnosis, part, mistakes)
+        row["outcome"] = grade_diagnosis(diagnosis, part, mistakes)
         if row["outcome"] == "found":
             row["after_s"] = seconds
             break
@@ -271,7 +269,7 @@ def iterate_named_trials(options: argparse.Namespace) -> Iterator[tuple[str, Any
                 ):
                     yield (
                         f"table/{name}/{seed}",
-                        lambda r=robot, m=mistakes, s=seed: run_trial(
+                        lambda r=robot, m=mistakes, s=seed: run_mistake_trial(
                             get_robot(r), m, s, returns=s in seeds[: options.returns]
                         ),
                     )
@@ -283,7 +281,7 @@ def iterate_named_trials(options: argparse.Namespace) -> Iterator[tuple[str, Any
                         continue
                     yield (
                         f"robots/{name}/{word}/{seed}",
-                        lambda n=name, w=word, s=seed: run_healthy_trial(
+                        lambda n=name, w=word, s=seed: run_trial_without_mistakes(
                             get_robot(n), w, s, options.seconds
                         ),
                     )
@@ -292,11 +290,15 @@ def iterate_named_trials(options: argparse.Namespace) -> Iterator[tuple[str, Any
             for name in options.robots:
                 yield (
                     f"random/{name}/{options.mistakes}/{number}",
-                    lambda n=name, k=number: run_random_trial(get_robot(n), k, options.mistakes),
+                    lambda n=name, k=number: run_trial_with_random_mistakes(
+                        get_robot(n), k, options.mistakes
+                    ),
                 )
 
 
-def run_healthy_trial(robot: Robot, disturbance: str, seed: int, seconds: float) -> dict[str, Any]:
+def run_trial_without_mistakes(
+    robot: Robot, disturbance: str, seed: int, seconds: float
+) -> dict[str, Any]:
     """Run a robot whose wiring is right, and return the mistakes that the doctor wrongly reports.
 
     The robot runs for `seconds` of simulated time. `disturbance` is what is done to it on purpose,
@@ -312,8 +314,10 @@ def run_healthy_trial(robot: Robot, disturbance: str, seed: int, seconds: float)
     return {"outcome": "false" if findings else "nothing", "ticks": ticks, "findings": findings}
 
 
-def run_random_trial(robot: Robot, trial_number: int, mistake_count: int) -> dict[str, Any]:
-    """Run a robot with random mistakes in its wiring, and return the results of `run_trial`.
+def run_trial_with_random_mistakes(
+    robot: Robot, trial_number: int, mistake_count: int
+) -> dict[str, Any]:
+    """Run a robot with random mistakes in its wiring, and return the results of `run_mistake_trial`.
 
     `trial_number` is the seed of the mistakes, `mistake_count` their number.
     """
@@ -326,15 +330,15 @@ def run_random_trial(robot: Robot, trial_number: int, mistake_count: int) -> dic
         robot.clean = clean  # type: ignore[attr-defined]
     mistakes: list[Mistake] = []
     while len(mistakes) < mistake_count:
-        one = draw_mistake(robot, clean, rng)
+        one = draw_random_wiring_mistake(robot, clean, rng)
         if not {name for other in mistakes for name in other.members} & set(one.members):
             mistakes.append(one)
-    row = run_trial(robot, mistakes, 2000 + trial_number, returns=False)
+    row = run_mistake_trial(robot, mistakes, 2000 + trial_number, returns=False)
     row["mistakes"] = [f"{one.kind} {', '.join(one.members)} {one.value:.4g}" for one in mistakes]
     return row
 
 
-def make_table(results: Mapping[str, dict[str, Any]]) -> str:
+def make_markdown_results_table(results: Mapping[str, dict[str, Any]]) -> str:
     """Return a Markdown table that counts the outcomes, such as "found", of each kind of trial.
 
     `results` maps the name of a trial, KIND/SEED, to its results.
@@ -375,5 +379,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
             results[name] = play()
             write_file(options.json, json.dumps(results, indent=1) + "\n")
             print(name, json.dumps(results[name]), flush=True)
-    print(make_table(results))
+    print(make_markdown_results_table(results))
     return 0

@@ -63,7 +63,7 @@ def find_changed_inputs(inputs: Mapping[str, str], record: Mapping[str, Any] | N
     return sorted(name for name in {*inputs, *then} if inputs.get(name) != then.get(name))
 
 
-def describe_figure(
+def describe_staleness_of_figure(
     figure: PageFigure, changed: Sequence[str], record: Mapping[str, Any] | None
 ) -> str:
     """Return lines that say whether a figure is stale, when it was made, and by which commands."""
@@ -144,7 +144,7 @@ def read_evaluation_results(results: Path) -> dict[str, Any]:
     return {str(EvaluationProtocol.parse(row["protocol"])): row for row in rows}
 
 
-def make_figure(figure: PageFigure) -> int:
+def remake_figure_or_table(figure: PageFigure) -> int:
     """Run the commands of a figure, fill its table if it has one, and return the exit status."""
     for one in figure.commands:
         print(one.command, flush=True)
@@ -161,7 +161,9 @@ def make_figure(figure: PageFigure) -> int:
     return 0
 
 
-def record_figures_as_made(figures: Sequence[PageFigure], commit: str, *, at_commit: bool) -> None:
+def record_inputs_of_made_figures(
+    figures: Sequence[PageFigure], commit: str, *, at_commit: bool
+) -> None:
     """Write to the file of records that figures were made at a commit, with hashes of their inputs.
 
     The inputs (commands, models and code) are those at the commit if `at_commit`, else those in the
@@ -250,7 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not wanted:
         parser.error(f"{' '.join(options.only)}: in no figure's name")
     if options.made_at:
-        record_figures_as_made(wanted, options.made_at, at_commit=True)
+        record_inputs_of_made_figures(wanted, options.made_at, at_commit=True)
         return 0
     if options.repeat:
         return int(repeat_stale_figures_and_count_remaining(wanted) > 0)
@@ -261,7 +263,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         changed = find_changed_inputs(hash_inputs(one, tree), made.get(one.name))
         stale += bool(changed)
         if changed or not options.stale:
-            print(describe_figure(one, changed, made.get(one.name)))
+            print(describe_staleness_of_figure(one, changed, made.get(one.name)))
     print(f"{stale} of {len(wanted)} figures are stale")
     return int(options.stale and stale > 0)
 
@@ -269,10 +271,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _make_and_record_figures(figures: Sequence[PageFigure]) -> int:
     """Make and record figures until one fails, and return the exit status."""
     for figure in figures:
-        if status := make_figure(figure):
+        if status := remake_figure_or_table(figure):
             return status
         if figure.is_written_by_commands:
-            record_figures_as_made([figure], "HEAD", at_commit=False)
+            record_inputs_of_made_figures([figure], "HEAD", at_commit=False)
         else:
             print(f"{figure.name}: copy the figures by hand, then --made-at HEAD")
     return 0

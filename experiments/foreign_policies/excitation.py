@@ -20,7 +20,7 @@ MOST_TICKS = 1600
 
 
 class ExcitedEpisode(NamedTuple):
-    """The result of one test of `measure_excitation`.
+    """The result of one test of `measure_order_finding_by_excitation`.
 
     The policy finds the order of its channels by small motions, and then plays an episode.
     """
@@ -40,7 +40,7 @@ class ExcitedEpisode(NamedTuple):
     """Channels for which it read another channel's slot at the end of the episode."""
 
 
-def measure_excitation(
+def measure_order_finding_by_excitation(
     path: Path, seeds: Sequence[int], steps: int = 1000, *, on_ground: bool = True
 ) -> list[ExcitedEpisode]:
     """Test whether a policy finds the order of the Ant's channels by small motions (excitation).
@@ -101,7 +101,7 @@ def measure_excitation(
 
 
 def summarise_excitation(measured: Sequence[ExcitedEpisode]) -> dict[str, Any]:
-    """Return means and counts over the tests of `measure_excitation`, by the README's names."""
+    """Return means and counts over the tests of `measure_order_finding_by_excitation`, by the README's names."""
     totals, clean = (
         np.array([getattr(one, name) for one in measured]) for name in ("total", "clean")
     )

@@ -41,7 +41,10 @@ from an_control.policy import Model, read_model
 from an_control.system.files import write_file
 from an_control_sim.gym.environments import make_environment
 from an_control_sim.gym.units import Units
-from experiments.foreign_policies.excitation import measure_excitation, summarise_excitation
+from experiments.foreign_policies.excitation import (
+    measure_order_finding_by_excitation,
+    summarise_excitation,
+)
 
 HERE = Path(__file__).resolve().parent
 MODELS = HERE.parents[1] / "models"
@@ -86,7 +89,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.json.exists():
         results = json.loads(options.json.read_text(encoding="utf-8"))
     if options.excitation:
-        measured = measure_excitation(
+        measured = measure_order_finding_by_excitation(
             options.policy, range(options.excitation), options.steps, on_ground=not options.walking
         )
         key = "excitation, walking" if options.walking else "excitation"

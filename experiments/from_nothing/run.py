@@ -204,7 +204,9 @@ def format_success_share(results: list[dict[str, Any]]) -> str:
     return "" if None in shares else f"{np.mean(shares):.0%}"
 
 
-def make_row(task: SearchedTask, kind: str, folder: Path, random_return: float) -> list[str]:
+def make_results_table_row(
+    task: SearchedTask, kind: str, folder: Path, random_return: float
+) -> list[str]:
     """Return the cells of the table's row for one environment and kind; [] if no run is finished.
 
     The cell "score" is 0 % for `random_return`, the mean return of random actions, and 100 % for
@@ -235,7 +237,7 @@ def make_row(task: SearchedTask, kind: str, folder: Path, random_return: float) 
     ]
 
 
-def make_table(folder: Path, page: str = "") -> str:
+def make_markdown_results_table(folder: Path, page: str = "") -> str:
     """Return the Markdown table of all environments.
 
     Rows without a run in the folder are copied from `page`, the text of the page so far.
@@ -247,7 +249,7 @@ def make_table(folder: Path, page: str = "") -> str:
         done = any(task.read_results(folder, kind) for kind in task.kinds)
         random_return = measure_random_return(task.name) if done else math.nan
         for kind in task.kinds:
-            row = make_row(task, kind, folder, random_return)
+            row = make_results_table_row(task, kind, folder, random_return)
             rows.append(row or _find_table_row(page, task.name, KINDS[kind].label))
     return make_markdown_table(head, [row for row in rows if row])
 
@@ -330,6 +332,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for kind in task.kinds:
                     if kind in given.kinds:
                         task.run_training(out, kind, seed)
-    write_markdown_tables(PAGE, {TITLE: make_table(out, PAGE.read_text())})
+    write_markdown_tables(PAGE, {TITLE: make_markdown_results_table(out, PAGE.read_text())})
     draw_pictures_of_returns(out, PICTURES)
     return 0

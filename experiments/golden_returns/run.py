@@ -49,7 +49,7 @@ def make_environment_variables_for_other_python() -> dict[str, str]:
     return found
 
 
-def format_versions(python: str) -> str:
+def format_python_and_ros_versions(python: str) -> str:
     """Return the versions of CPython and ROS 2 of a Python interpreter, such as "3.11 Kilted".
 
     `python` is the path of the interpreter, which is run to get them.
@@ -103,7 +103,7 @@ def find_expected_returns(
     return results[run].get(versions) or results[run][REFERENCE]
 
 
-def make_table(results: dict[str, dict[str, list[float]]]) -> str:
+def make_markdown_results_table(results: dict[str, dict[str, list[float]]]) -> str:
     """Return a Markdown table: a row for each simulation, a column for each "3.11 Kilted" or so.
 
     A cell is `=` if the returns equal those of the versions `REFERENCE` to the last bit.
@@ -150,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = read_results()
     failed = False
     for python in options.python:
-        versions = format_versions(python)
+        versions = format_python_and_ros_versions(python)
         for run in options.runs:
             found = run_simulation_and_get_returns(python, run)
             print(f"{versions}: {run}: {', '.join(map(repr, found))}", flush=True)
@@ -166,7 +166,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         marks = "<!-- returns -->\n", "<!-- end of returns -->"
         page = PAGE.read_text()
         part = re.compile(f"({marks[0]}).*?({marks[1]})", re.DOTALL)
-        PAGE.write_text(part.sub(lambda found: found[1] + make_table(results) + found[2], page))
+        PAGE.write_text(
+            part.sub(lambda found: found[1] + make_markdown_results_table(results) + found[2], page)
+        )
     return int(failed)
 
 

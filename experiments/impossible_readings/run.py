@@ -163,7 +163,7 @@ channels:
 {commands}"""
 
 
-def run_timed_node(times_file: Path, ros_arguments: list[str]) -> int:
+def run_node_timing_ticks(times_file: Path, ros_arguments: list[str]) -> int:
     """Run the policy node in this process, write each tick's times, and return the exit status.
 
     The file `times_file` (.npy) gets each tick's wall-clock and processor time in seconds (T, 2).
@@ -296,4 +296,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__" and sys.argv[1:2] == ["--as-node"]:
-    sys.exit(run_timed_node(Path(sys.argv[2]), sys.argv[3:]))
+    sys.exit(run_node_timing_ticks(Path(sys.argv[2]), sys.argv[3:]))

@@ -57,7 +57,7 @@ while True:
 """
 
 
-def stress_and_get_node_count_and_hung_stacks(
+def find_hangs_under_node_restarts(
     minutes: float, processes_per_domain: int
 ) -> tuple[int, list[str]]:
     """Start and end ROS nodes again and again, to see whether a process hangs.
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--processes", type=int, default=EACH, help="processes in each domain (default: 4)"
     )
     given = parser.parse_args(arguments)
-    nodes, stacks = stress_and_get_node_count_and_hung_stacks(given.minutes, given.processes)
+    nodes, stacks = find_hangs_under_node_restarts(given.minutes, given.processes)
     still = f"{len(stacks)} of {given.processes * len(DOMAINS)} processes hung"
     print(f"{nodes} nodes, {still}", *stacks)
     return 0

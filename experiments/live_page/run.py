@@ -214,7 +214,7 @@ async def _measure_ticks_without_page(seconds: float, drag_count: int) -> dict[s
 
     from an_control.view.clients import ServiceCalls
     from an_control.view.command_handlers import CommandHandlers
-    from an_control.view.graph import find_robot
+    from an_control.view.graph import find_robot_in_ros_graph
     from an_control.view.listener import Listener
     from an_control.view.schema import ConnectCommand
 
@@ -226,20 +226,20 @@ async def _measure_ticks_without_page(seconds: float, drag_count: int) -> dict[s
     done = 0
     while (now_s := time.monotonic() - begin_s) < seconds:
         if "progress" not in topics:
-            found = find_robot(node)
+            found = find_robot_in_ros_graph(node)
             topics = dict(found.topics)
             listener.subscribe_to_topics(topics)
             if drag_count and found.policy:
                 await deeds.try_read_robot_parameters(found, node_is_new=True)
         if (order := listener.pop_newest_message("order")) is not None:
-            deeds.panel.set_signal_order({pair.key: pair.value for pair in order.values})
+            deeds.panel.set_signals_by_slot({pair.key: pair.value for pair in order.values})
         if deeds.panel.order and done < drag_count * now_s / seconds:
             wires = {wire.slot: wire.signal for wire in deeds.panel.slot_wirings}
             slots = list(wires)
             one, slot = slots[done % 28], slots[(7 * done + 3) % 28]
             done += 1
             if wires[slot] != one:
-                reply = await deeds.carry_out(
+                reply = await deeds.execute_browser_command(
                     ConnectCommand(id=done, signal=one, slot=slot, announced=True)
                 )
                 assert reply.ok, reply.text

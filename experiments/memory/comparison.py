@@ -16,7 +16,12 @@ import numpy as np
 
 from an_control.learning.runs.run_folder import RunFolder
 from experiments.memory.tasks import MemoryTask, RepeatPrevious, TMaze
-from experiments.memory.training import MEMORIES, ComparedMemory, DrawnSettings, train_memory
+from experiments.memory.training import (
+    MEMORIES,
+    ComparedMemory,
+    DrawnSettings,
+    train_memory_network,
+)
 
 TrainingResult = Mapping[str, Any]
 
@@ -41,13 +46,13 @@ class TrainingBudget:
     t_maze: int = 1_500
 
 
-def draw_settings(settings_index: int, seed: int) -> DrawnSettings:
+def draw_random_training_settings(settings_index: int, seed: int) -> DrawnSettings:
     """Draw random settings for a training, such as its learning rate, by an index and a seed."""
     return DrawnSettings.from_rng(np.random.default_rng([seed, settings_index]))
 
 
-def find_index_of_best_drawn_settings(results: list[TrainingResult], memory: ComparedMemory) -> int:
-    """Return the index, for `draw_settings`, of the settings with a network's highest score.
+def find_best_random_settings_index(results: list[TrainingResult], memory: ComparedMemory) -> int:
+    """Return the index, for `draw_random_training_settings`, of the settings with a network's highest score.
 
     Only the trainings with random settings count. Among equal scores the lowest loss decides.
     """
@@ -112,12 +117,14 @@ class MemoryComparison:
         budget, drawn = self._budget, len(MEMORIES) * self._budget.draws
         number, which = divmod(training_number, len(MEMORIES))
         memory, stage, task = MEMORIES[which], "draw", self.tasks[1]
-        draw, updates = draw_settings(number, self._seed), budget.draw_updates
+        draw, updates = draw_random_training_settings(number, self._seed), budget.draw_updates
         if training_number >= drawn:
             index, number = divmod(number - budget.draws, budget.seeds)
             stage, task, updates = "final", self.tasks[index], budget.updates
-            draw = draw_settings(find_index_of_best_drawn_settings(self.lines, memory), self._seed)
-        found = train_memory(task, memory, draw, updates, self._seed + number)
+            draw = draw_random_training_settings(
+                find_best_random_settings_index(self.lines, memory), self._seed
+            )
+        found = train_memory_network(task, memory, draw, updates, self._seed + number)
         settings = {k: v if np.isfinite(v) else None for k, v in asdict(draw).items()}
         names = {"stage": stage, "task": task.name, "memory": memory.name, "number": number}
         return {**names, "settings": settings, **found}

@@ -7,9 +7,9 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
-from an_control.system.files import replace_file
+from an_control.system.files import replace_file_atomically
 from experiments.learned_runs import make_markdown_table
-from experiments.memory.comparison import TrainingResult, find_index_of_best_drawn_settings
+from experiments.memory.comparison import TrainingResult, find_best_random_settings_index
 from experiments.memory.training import MEMORIES
 
 matplotlib.use("Agg")
@@ -38,7 +38,7 @@ def make_tables(results: list[TrainingResult]) -> dict[str, str]:
         seconds = f"{np.mean([one['cpu_s'] for one in own]):.0f}" if own else ""
         scores.append([memory.name, *cells, seconds])
         drawn = [one for one in results if one["stage"] == "draw" and one["memory"] == memory.name]
-        best = drawn[find_index_of_best_drawn_settings(results, memory)]
+        best = drawn[find_best_random_settings_index(results, memory)]
         found = [one["score"] for one in drawn]
         diverged = f"{sum(one['diverged'] for one in drawn)} of {len(drawn)}"
         draws.append([memory.name, diverged, f"{max(found):.2f}", f"{np.median(found):.2f}"])
@@ -61,7 +61,7 @@ def _format_setting(value: float | None) -> str:
     return "no" if value is None else f"{value:.2g}"
 
 
-def draw_curves(results: list[TrainingResult], path: Path) -> None:
+def draw_learning_curves(results: list[TrainingResult], path: Path) -> None:
     """Draw the share of right answers during the trainings, as means over seeds with 95 % bands."""
     final = [one for one in results if one["stage"] == "final"]
     tasks = list(dict.fromkeys(one["task"] for one in final))
@@ -88,6 +88,6 @@ def draw_curves(results: list[TrainingResult], path: Path) -> None:
         axes.grid(alpha=0.3)
     panels[0][0].set_ylabel("share of right answers")
     panels[0][-1].legend(loc="lower right", fontsize=8)
-    with replace_file(path) as part:
+    with replace_file_atomically(path) as part:
         figure.savefig(part, dpi=110, format="png")
     plt.close(figure)

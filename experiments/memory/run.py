@@ -20,7 +20,7 @@ from an_control.learning.evaluation.comparison import (
 from an_control.learning.runs.run_folder import RunError, RunFolder
 from an_control.system.interrupts import INTERRUPTED
 from experiments.memory.comparison import MemoryComparison, TrainingBudget
-from experiments.memory.report import TITLES, draw_curves, make_tables
+from experiments.memory.report import TITLES, draw_learning_curves, make_tables
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "experiments/memory/report.md"
@@ -71,5 +71,5 @@ def compare_memories(out: Path, budget: TrainingBudget, picture: Path) -> dict[s
     for title, table in found.items():
         print(f"\n{title}\n{table}")
     picture.parent.mkdir(parents=True, exist_ok=True)
-    draw_curves(comparison.lines, picture)
+    draw_learning_curves(comparison.lines, picture)
     return found

@@ -64,7 +64,7 @@ class MemoryTask(Protocol):
     def make_batch(self, rng: np.random.Generator, episodes: int) -> MemoryBatch:
         """Return a batch of random episodes for training."""
 
-    def measure_score(self, answer: Answers) -> float:
+    def measure_share_of_right_answers(self, answer: Answers) -> float:
         """Return the share of right answers in episodes that are not used in training.
 
         Args:
@@ -98,7 +98,7 @@ class RepeatPrevious:
         recorded = _record_card_suits(self._level)
         return self._make_batch(recorded[rng.integers(len(recorded), size=episodes)])
 
-    def measure_score(self, answer: Answers) -> float:
+    def measure_share_of_right_answers(self, answer: Answers) -> float:
         """Return the share of right answers in new episodes; `answer` is the trained network."""
         suits = np.array(
             [_record_card_suits_of_episode(self._env, FIRST_PLAYED + one) for one in range(PLAYED)]
@@ -162,7 +162,7 @@ class TMaze:
         length = round(float(np.exp(rng.uniform(0.0, np.log(self._length)))))
         return self._make_batch(rng, episodes, length)
 
-    def measure_score(self, answer: Answers) -> float:
+    def measure_share_of_right_answers(self, answer: Answers) -> float:
         """Return the share of right answers in new episodes; `answer` is the trained network."""
         seen, right = self._make_batch(np.random.default_rng(FIRST_PLAYED), PLAYED, self._length)
         return float((answer(seen) == right).mean())

@@ -144,7 +144,7 @@ def _count_parameters(sizes: RecurrenceSizes, task: MemoryTask) -> int:
     return numbers + (sizes.units + 1) * task.answers
 
 
-def train_memory(
+def train_memory_network(
     task: MemoryTask, memory: ComparedMemory, draw: DrawnSettings, updates: int, seed: int
 ) -> dict[str, Any]:
     """Train a recurrent network once on a task, and return its score, learning curve and costs.
@@ -172,7 +172,9 @@ def train_memory(
     return {
         "parameters": network.numbers,
         "units": network.memory.sizes.units,
-        "score": task.measure_score(network.predict_answers) if finite else 1.0 / task.answers,
+        "score": task.measure_share_of_right_answers(network.predict_answers)
+        if finite
+        else 1.0 / task.answers,
         "loss": newest if finite else None,
         "diverged": not finite or newest > math.log(task.answers) * 1.05,
         "updates": len(losses),

@@ -218,7 +218,7 @@ class MonitorWatch:
         return ~self._alike[self._nominal, np.argsort(true_slots)[assigned_slots]]
 
 
-def measure_more_episodes(
+def measure_monitor_in_more_episodes(
     subject: MeasuredPolicy,
     model_file: Path,
     half_rate_and_disturbance: tuple[str, str],
@@ -342,7 +342,9 @@ def measure_unfinished_cells(
                 else find_or_train_monitor(name, folder, length)
             )
             how = ROBOTS.get(robot, ("", robot))
-            found = measure_more_episodes(SUBJECTS[name], file, how, monitor, known, ticks)
+            found = measure_monitor_in_more_episodes(
+                SUBJECTS[name], file, how, monitor, known, ticks
+            )
             report(f"{options.label} {key}: {json.dumps(found)}")
             latest = json.loads(path.read_text()) if path.exists() else {}
             latest.setdefault(options.label, {})[key] = found

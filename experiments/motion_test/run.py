@@ -26,7 +26,7 @@ from an_control.commissioning.motion.run import MotionRecording, MotionRun
 from an_control.system.files import write_file
 from an_control.system.share import find_share_path
 from an_control.wiring import CommandConfig, load_wiring
-from an_control_sim.bridge.direct_robot import move_and_time_simulated_robot
+from an_control_sim.bridge.direct_robot import play_and_time_test_motion
 
 HERE = Path(__file__).resolve().parent
 POSES = {"hanging": MotionSettings().amplitude, "on_back": 0.5}
@@ -64,7 +64,7 @@ def make_scrambled_wiring(rng: np.random.Generator) -> dict[str, Any]:
     return wiring
 
 
-def compute_true_signs_of_pairs(wiring: dict[str, Any]) -> dict[tuple[str, str], int]:
+def compute_true_motor_sensor_signs(wiring: dict[str, Any]) -> dict[tuple[str, str], int]:
     """Return the right answers of a trial: which motor moves which sensor, in which direction.
 
     They follow from `wiring`, the wrong wiring of `make_scrambled_wiring`.
@@ -98,14 +98,14 @@ def add_noise_and_delay(
     return replace(recording, readings=noisy)
 
 
-def run_trial(pose: str, seed: int) -> list[dict[str, Any]]:
+def run_motion_trial(pose: str, seed: int) -> list[dict[str, Any]]:
     """Move the motors of an Ant with a wrong wiring, and count what the recording reveals.
 
     `pose` is that of the Ant, "hanging" or "on_back".
 
     Returns:
         For each disturbance that is added to the recording, the counts of
-        `count_found_pairs_and_signs` and facts about the motion, by name.
+        `count_correct_motor_sensor_pairs` and facts about the motion, by name.
     """
     content = make_scrambled_wiring(np.random.default_rng(seed))
     simulation = yaml.safe_load(
@@ -119,7 +119,7 @@ def run_trial(pose: str, seed: int) -> list[dict[str, Any]]:
             file.write_text(yaml.safe_dump(what, sort_keys=False), encoding="utf-8")
         wiring = load_wiring(files[0])
         run = MotionRun(wiring, MotionSettings(amplitude=POSES[pose]))
-        seconds = move_and_time_simulated_robot(run, files[1], seed)
+        seconds = play_and_time_test_motion(run, files[1], seed)
     wall_s = round(time.perf_counter() - begin_s, 2)
     whole = run.make_recording()
     common = {"pose": pose, "seed": seed, "stopped": run.stopped}
@@ -131,14 +131,14 @@ def run_trial(pose: str, seed: int) -> list[dict[str, Any]]:
     return [
         common
         | {"disturbance": name}
-        | count_found_pairs_and_signs(
+        | count_correct_motor_sensor_pairs(
             content, add_noise_and_delay(whole, *strength, seed), wiring.command
         )
         for name, strength in DISTURBANCES.items()
     ]
 
 
-def count_found_pairs_and_signs(
+def count_correct_motor_sensor_pairs(
     content: dict[str, Any], recording: MotionRecording, command: CommandConfig
 ) -> dict[str, int]:
     """Count how many motors, sensors and signs are found rightly from the recording of a motion.
@@ -147,7 +147,7 @@ def count_found_pairs_and_signs(
     are named "motors", "sensors", "signs", "wrong_signs" and "wrong_pairs".
     """
     diagnosis = diagnose_motion(recording, command)
-    true = compute_true_signs_of_pairs(content)
+    true = compute_true_motor_sensor_signs(content)
     found = {
         (recording.actuators[one.actuator], recording.ids[one.channel]): int(
             one.sign * np.sign(command.actuators[one.actuator].scale)
@@ -185,14 +185,14 @@ def main(arguments: list[str] | None = None) -> int:
     trials: list[dict[str, Any]] = []
     for pose in POSES:
         for seed in range(options.first_seed, options.first_seed + options.seeds):
-            trials += run_trial(pose, seed)
+            trials += run_motion_trial(pose, seed)
             print(json.dumps(trials[-len(DISTURBANCES)]), flush=True)
     write_file(options.json, json.dumps(trials, indent=1) + "\n")
-    print(make_table(trials))
+    print(make_markdown_results_table(trials))
     return 0
 
 
-def make_table(trials: list[dict[str, Any]]) -> str:
+def make_markdown_results_table(trials: list[dict[str, Any]]) -> str:
     """Return a Markdown table of the outcomes, with a row for each pose and disturbance."""
     rows = [
         "| pose | readings | all found | motors | sensors | signs | wrong pairs | wrong signs |"

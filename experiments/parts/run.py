@@ -31,10 +31,10 @@ from experiments.learned_runs import (
     Results,
     Settings,
     SettingsMismatchError,
-    compute_mean_and_error,
-    evaluate_run,
+    compute_mean_and_standard_error,
+    evaluate_model_of_run,
     format_parameters_and_seeds,
-    list_protocol_results,
+    list_results_under_disturbance,
     make_markdown_table,
     read_results,
     run_an_control,
@@ -128,7 +128,7 @@ class ComparedPolicy:
         """The options of `an-control distill` for this policy."""
         return [*POOLINGS[self.pooling], *MEMORIES[self.memory], "--neuron", str(self.neuron_width)]
 
-    def make_settings(self, teacher: Path, minutes: float, episodes: int) -> Settings:
+    def make_run_settings(self, teacher: Path, minutes: float, episodes: int) -> Settings:
         """Return the settings of the policy's runs, to check that all runs have the same.
 
         They are the minutes and options of the training, the hash of the teacher (None if there is
@@ -142,7 +142,7 @@ class ComparedPolicy:
         """Train the policy to imitate the teacher, and evaluate it, unless done for this seed."""
         folder = self.runs_folder / str(seed)
         if not write_settings_and_tell_if_unfinished(
-            folder, self.make_settings(teacher, minutes, episodes)
+            folder, self.make_run_settings(teacher, minutes, episodes)
         ):
             return
         print(f"{self.pooling}, memory {self.memory}, seed {seed}", flush=True)
@@ -150,21 +150,21 @@ class ComparedPolicy:
             *("distill", "cartpole", "--teacher", str(teacher), "--minutes", f"{minutes:g}"),
             *("--seed", str(seed), "--out", str(folder), *self.training_options),
         )
-        evaluate_run(
+        evaluate_model_of_run(
             *(folder, "cartpole", list(PROTOCOLS), episodes, EVALUATION_SEED),
             *("--monitor", "off"),
         )
 
-    def make_row(self, results: Results) -> list[str]:
-        """Return the cells of this policy's row in `make_table`.
+    def make_results_table_row(self, results: Results) -> list[str]:
+        """Return the cells of this policy's row in `make_markdown_results_table`.
 
         They are: its layer and memory, its number of parameters and of seeds, and for each
         disturbance its mean return and share of successes.
         """
         cells = [self.pooling, self.memory, *format_parameters_and_seeds(results, self.runs_folder)]
         for protocol in PROTOCOLS:
-            some = list_protocol_results(results, self.runs_folder, protocol)
-            mean, error = compute_mean_and_error([one["mean"] for one in some])
+            some = list_results_under_disturbance(results, self.runs_folder, protocol)
+            mean, error = compute_mean_and_standard_error([one["mean"] for one in some])
             share = np.mean([one["success_share"] for one in some])
             error_text = "" if math.isnan(error) else f" +- {error:.0f}"
             cells.append(f"{mean:.0f}{error_text} ({share:.0%})")
@@ -188,15 +188,20 @@ def evolve_teacher(out: Path) -> None:
     )
 
 
-def make_table(policies: list[ComparedPolicy], results: Results) -> str:
+def make_markdown_results_table(policies: list[ComparedPolicy], results: Results) -> str:
     """Return the Markdown table that compares the policies; those without results are left out."""
     head = ["pooling", "memory", "parameters", "seeds", *PROTOCOLS.values()]
     return make_markdown_table(
-        head, [one.make_row(results) for one in policies if one.runs_folder.name in results]
+        head,
+        [
+            one.make_results_table_row(results)
+            for one in policies
+            if one.runs_folder.name in results
+        ],
     )
 
 
-def draw_picture(policies: list[ComparedPolicy], results: Results, path: Path) -> None:
+def draw_returns_as_bars(policies: list[ComparedPolicy], results: Results, path: Path) -> None:
     """Draw returns as bars: a group for each pooling layer, a colour for each memory."""
     from matplotlib.figure import Figure
 
@@ -208,10 +213,12 @@ def draw_picture(policies: list[ComparedPolicy], results: Results, path: Path) -
                 one for one in policies if one.memory == memory and one.runs_folder.name in results
             ]
             spreads = [
-                compute_mean_and_error(
+                compute_mean_and_standard_error(
                     [
                         entry["mean"]
-                        for entry in list_protocol_results(results, one.runs_folder, protocol)
+                        for entry in list_results_under_disturbance(
+                            results, one.runs_folder, protocol
+                        )
                     ]
                 )
                 for one in some
@@ -258,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def make_settings_by_folder() -> dict[Path, Settings]:
         """Return the settings of each policy by the folder of its runs."""
         return {
-            one.runs_folder: one.make_settings(teacher, given.minutes, given.episodes)
+            one.runs_folder: one.make_run_settings(teacher, given.minutes, given.episodes)
             for one in policies
         }
 
@@ -273,6 +280,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = update_results_file(KEPT, make_settings_by_folder())
     except SettingsMismatchError as error:
         parser.error(str(error))
-    write_markdown_tables(PAGE, {TITLE: make_table(policies, found)})
-    draw_picture(policies, found, PICTURE)
+    write_markdown_tables(PAGE, {TITLE: make_markdown_results_table(policies, found)})
+    draw_returns_as_bars(policies, found, PICTURE)
     return 0

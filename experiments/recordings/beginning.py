@@ -13,10 +13,10 @@ import numpy as np
 
 from an_control.cli import main as run_verb
 from an_control.system.files import write_file
-from experiments.foreign_policies.excitation import measure_excitation
+from experiments.foreign_policies.excitation import measure_order_finding_by_excitation
 
 
-def play_recorded_beginning_and_write_returns(
+def measure_order_finding_while_walking(
     model: Path, bag: Path, folder: Path, episodes: int, results: Path, steps: int = 1000
 ) -> int:
     """Test whether a policy finds an unknown order of the Ant's channels while it begins to walk.
@@ -38,7 +38,7 @@ def play_recorded_beginning_and_write_returns(
     ):
         if status := run_verb(command):
             return status
-    measured = measure_excitation(policy, range(episodes), steps, on_ground=False)
+    measured = measure_order_finding_by_excitation(policy, range(episodes), steps, on_ground=False)
     returns = [one.total for one in measured]
     row = {
         "protocol": "reset",

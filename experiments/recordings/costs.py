@@ -147,7 +147,7 @@ def collect_messages_of_walk(
     command = JointState(name=list(load_wiring(find_share_path("config/ant.yaml")).command.names))
     classes = {one.topic: type(one.message) for one in robot.sensor_topics}
     for number in range(ticks):
-        robot.fill_messages(10**17 + number * STEP_NS)
+        robot.fill_sensor_messages(10**17 + number * STEP_NS)
         row = {one.topic: serialize_message(one.message) for one in robot.sensor_topics}
         rows.append(row)
         node.run_tick(

@@ -23,7 +23,7 @@ SPIN_EVERY = 100
 """Number of ticks (control steps) between two calls of the node's executor, which runs timers."""
 
 
-def record_driving(
+def record_noisy_ant_episodes(
     folder: Path, model: Path, episodes: int, seed: int, max_noise_sd: float
 ) -> None:
     """Record episodes of the simulated Ant under a policy node as a ROS bag, to learn from.
@@ -72,7 +72,7 @@ class AntDrive:
 
     Args:
         node: The node, which is active, in lockstep.
-        max_noise_sd: Maximum standard deviation of the noise on the actions; see `record_driving`.
+        max_noise_sd: Maximum standard deviation of the noise on the actions; see `record_noisy_ant_episodes`.
     """
 
     def __init__(self, node: Any, max_noise_sd: float) -> None:
@@ -105,7 +105,7 @@ class AntDrive:
             if not tick % SPIN_EVERY:
                 self._executor.spin_once(timeout_sec=0.0)
             self._stamp_ns += STEP_NS
-            self._robot.fill_messages(self._stamp_ns)
+            self._robot.fill_sensor_messages(self._stamp_ns)
             callbacks: dict[str, Any] = {
                 one.topic_name: one.callback for one in self._node.subscriptions
             }

@@ -204,10 +204,10 @@ def write_results() -> None:
         figures = {"mean": round(float(returns.mean()), 1), "error": round(error, 1)}
         found["teacher"] = {"none": {**figures, "episodes": len(returns)}}
     write_file(RESULTS, json.dumps(found, indent=1, sort_keys=True) + "\n")
-    write_markdown_tables(PAGE, {TITLE: make_table(found)})
+    write_markdown_tables(PAGE, {TITLE: make_markdown_results_table(found)})
 
 
-def make_table(figures_by_evaluation: dict[str, Any]) -> str:
+def make_markdown_results_table(figures_by_evaluation: dict[str, Any]) -> str:
     """Return the Markdown table that shows whether the learned models meet their requirements."""
     rows = []
     for bar in BARS:

@@ -52,14 +52,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     learned.add_argument("--table", action="store_true", help="only write the finished results")
     options = parser.parse_args(arguments)
     if options.part == "drive":
-        from experiments.recordings.driving import record_driving
+        from experiments.recordings.driving import record_noisy_ant_episodes
 
-        record_driving(options.folder, options.model, options.episodes, options.seed, options.push)
+        record_noisy_ant_episodes(
+            options.folder, options.model, options.episodes, options.seed, options.push
+        )
         return 0
     if options.part == "beginning":
-        from experiments.recordings.beginning import play_recorded_beginning_and_write_returns
+        from experiments.recordings.beginning import measure_order_finding_while_walking
 
-        return play_recorded_beginning_and_write_returns(
+        return measure_order_finding_while_walking(
             options.model,
             options.bag,
             options.folder,
@@ -76,9 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         blocks = options.blocks if options.part == "costs" else 0
         return run_cost_measurements(blocks, options.json, memory=options.part == "memory")
-    from experiments.recordings.troubled import record_and_replay_troubled_nodes
+    from experiments.recordings.troubled import check_replay_under_random_faults
 
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    return record_and_replay_troubled_nodes(
+    return check_replay_under_random_faults(
         options.folder, options.pieces, options.ticks, options.json, options.seed
     )

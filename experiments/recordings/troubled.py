@@ -40,7 +40,7 @@ SOURCES = {
 JOINTS = tuple(f"{part}_{leg}" for leg in range(1, 5) for part in ("hip", "ankle"))
 
 
-def record_troubled_node(folder: Path, ticks: int, seed: int) -> dict[str, Any]:
+def record_node_under_random_faults(folder: Path, ticks: int, seed: int) -> dict[str, Any]:
     """Record a policy node on a simulated Ant, while troubles like lost messages happen at random.
 
     Returns:
@@ -80,7 +80,7 @@ def record_troubled_node(folder: Path, ticks: int, seed: int) -> dict[str, Any]:
             if not self._ticked % SPIN_EVERY:
                 self._executor.spin_once(timeout_sec=0.0)
             self._stamp_ns += STEP_NS
-            self._robot.fill_messages(self._stamp_ns)
+            self._robot.fill_sensor_messages(self._stamp_ns)
             # The recorder keeps messages for some ticks, and the robot fills the same ones again.
             messages = {
                 topic: deserialize_message(serialize_message(one), type(one))
@@ -198,7 +198,7 @@ TROUBLES = (
 """Kinds of trouble, each with the weight by which it is drawn at random."""
 
 
-def replay_troubled_recording(bag: Path, result: Path) -> dict[str, Any]:
+def replay_recording_and_count_differences(bag: Path, result: Path) -> dict[str, Any]:
     """Replay a recording by `an-control replay`; return counts, such as of commands that differ.
 
     `bag` is the folder of the recording, `result` the JSON file that the command writes.
@@ -222,7 +222,7 @@ def replay_troubled_recording(bag: Path, result: Path) -> dict[str, Any]:
     }
 
 
-def record_and_replay_troubled_nodes(
+def check_replay_under_random_faults(
     folder: Path, pieces: int, ticks: int, json_path: Path, seed: int
 ) -> int:
     """Test that a replay repeats each command of a recorded policy node; return the exit status.
@@ -234,10 +234,13 @@ def record_and_replay_troubled_nodes(
     rows: list[dict[str, Any]] = json.loads(json_path.read_text()) if json_path.exists() else []
     for number in range(len(rows), pieces):
         shutil.rmtree(folder, ignore_errors=True)
-        row = {"seed": seed + number, **record_troubled_node(folder, ticks, seed + number)}
+        row = {
+            "seed": seed + number,
+            **record_node_under_random_faults(folder, ticks, seed + number),
+        }
         (bag,) = folder.iterdir()
         row["mib"] = round(sum(one.stat().st_size for one in bag.iterdir()) / 2**20, 1)
-        row |= replay_troubled_recording(bag, folder / "replay.json")
+        row |= replay_recording_and_count_differences(bag, folder / "replay.json")
         rows.append(row)
         write_file(json_path, json.dumps(rows, indent=1) + "\n")
         print(_format_piece(number, row), flush=True)

@@ -91,7 +91,7 @@ def _estimate_playing_time_and_bottleneck(
     return max(sent, playing), "messages" if sent > playing else "playing"
 
 
-def measure_scaling(task: str, seconds: float) -> dict[str, Any]:
+def measure_evolution_scaling(task: str, seconds: float) -> dict[str, Any]:
     """Measure the costs of evolution on this machine; estimate its duration on many workers.
 
     Episodes are played for `seconds`. The result has the fields of `GenerationCosts`, the number of
@@ -172,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="also write the result here")
     given = parser.parse_args(arguments)
     task = "ant" if importlib.util.find_spec("pybullet") else "cartpole"
-    result = measure_scaling(task, given.seconds)
+    result = measure_evolution_scaling(task, given.seconds)
     for name, what in (
         ("episode_s", "an episode of full length"),
         ("optimiser_s", f"CMA-ES over {result['numbers']:,} numbers, a generation"),

@@ -72,7 +72,7 @@ class Arm:
         """Store a received command with its time of arrival."""
         self.heard.append((time.monotonic(), list(message.data)))
 
-    def publish_positions_for(self, hz: float, seconds: float) -> None:
+    def publish_joint_states_at_rate(self, hz: float, seconds: float) -> None:
         """Publish joint states at a rate for some seconds, and store the commands that arrive."""
         self.heard.clear()
         begin_s = next_s = time.monotonic()
@@ -96,7 +96,7 @@ class Arm:
         while not self.heard:
             if time.monotonic() > end_s:
                 raise TimeoutError("the policy node sent no command within a minute")
-            self.publish_positions_for(RATE_HZ, 0.5)
+            self.publish_joint_states_at_rate(RATE_HZ, 0.5)
 
     def close(self) -> None:
         """Destroy the robot's node."""
@@ -104,7 +104,7 @@ class Arm:
         self._rclpy.shutdown()
 
 
-def summarise_commands(
+def summarise_command_timing(
     hz: float, commands: list[tuple[float, list[float]]], settle_s: float
 ) -> dict[str, float]:
     """Return figures about received commands by name: rate, gaps between them, largest change.
@@ -157,8 +157,8 @@ def measure_commands_by_sensor_rate(
         try:
             arm.wait_for_command()
             for hz in rates_hz:
-                arm.publish_positions_for(hz, seconds)
-                rows.append(summarise_commands(hz, arm.heard, min(SETTLE_S, seconds / 3)))
+                arm.publish_joint_states_at_rate(hz, seconds)
+                rows.append(summarise_command_timing(hz, arm.heard, min(SETTLE_S, seconds / 3)))
                 print(" ".join(f"{name} {value:.4g}" for name, value in rows[-1].items()))
         finally:
             node.send_signal(signal.SIGINT)

@@ -66,7 +66,7 @@ class Ant:
         self.bridge.step()
 
 
-def measure_start(ant: Ant, seconds: float, cache_is_cold: bool) -> dict[str, Any]:
+def measure_node_start(ant: Ant, seconds: float, cache_is_cold: bool) -> dict[str, Any]:
     """Start a policy node, let it control the robot, end it, and return what went wrong.
 
     Args:
@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         ant = Ant()
         for _ in range(options.times):
-            rows.append(measure_start(ant, options.seconds, options.cold))
+            rows.append(measure_node_start(ant, options.seconds, options.cold))
             print(" ".join(f"{name} {value}" for name, value in rows[-1].items()), flush=True)
     finally:
         for one in busy:

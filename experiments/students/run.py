@@ -27,10 +27,10 @@ from experiments.learned_runs import (
     Results,
     Settings,
     SettingsMismatchError,
-    compute_return_and_error,
-    evaluate_run,
+    compute_mean_return_with_error,
+    evaluate_model_of_run,
     format_parameters_and_seeds,
-    list_protocol_results,
+    list_results_under_disturbance,
     make_markdown_table,
     read_results,
     run_an_control,
@@ -57,7 +57,7 @@ class StudentComparison:
         students: Options of `an-control distill` for each student, by the student's name.
         protocols: The disturbances of the evaluation, with their headings in the table.
         evaluation_seed: The seed of the evaluation.
-        axis: The label of the axis of returns in the picture of `draw_picture`.
+        axis: The label of the axis of returns in the picture of `draw_returns_as_bars`.
         digits: The number of decimal places of a mean return in the table.
         evaluation_options: Further options of `an-control evaluate`.
         episodes: The number of episodes under each disturbance.
@@ -159,7 +159,7 @@ class ComparedStudent:
         """The options of `an-control distill` for this student."""
         return [*self.comparison.length_options, *self.comparison.students[self.name]]
 
-    def make_settings(self, episodes: int, teacher: str | None) -> Settings:
+    def make_run_settings(self, episodes: int, teacher: str | None) -> Settings:
         """Return the settings of the student's runs, to check that all runs have the same.
 
         `teacher` is the hash of the teacher's file; None if it is not known.
@@ -172,25 +172,29 @@ class ComparedStudent:
         `teacher` is the hash of the teacher's file; None if it is not known.
         """
         what, run = self.comparison, self.runs_folder / str(seed)
-        if not write_settings_and_tell_if_unfinished(run, self.make_settings(episodes, teacher)):
+        if not write_settings_and_tell_if_unfinished(
+            run, self.make_run_settings(episodes, teacher)
+        ):
             return
         print(f"{self.name}, seed {seed}", flush=True)
         run_an_control(
             "distill", what.task, "--seed", str(seed), "--out", str(run), *self.training_options
         )
         protocols, at = list(what.protocols), what.evaluation_seed
-        evaluate_run(run, what.task, protocols, episodes, at, *what.evaluation_options)
+        evaluate_model_of_run(run, what.task, protocols, episodes, at, *what.evaluation_options)
 
-    def compute_returns_and_errors(self, results: Results) -> list[tuple[float, float]]:
+    def compute_mean_returns_with_errors(self, results: Results) -> list[tuple[float, float]]:
         """Return for each disturbance a pair: the mean return, and its standard error."""
         protocols = self.comparison.protocols
         return [
-            compute_return_and_error(list_protocol_results(results, self.runs_folder, protocol))
+            compute_mean_return_with_error(
+                list_results_under_disturbance(results, self.runs_folder, protocol)
+            )
             for protocol in protocols
         ]
 
-    def make_row(self, results: Results) -> list[str]:
-        """Return the cells of this student's row in `make_table`.
+    def make_results_table_row(self, results: Results) -> list[str]:
+        """Return the cells of this student's row in `make_markdown_results_table`.
 
         They are: its name, its number of parameters and of seeds, and its mean return under each
         disturbance.
@@ -198,22 +202,27 @@ class ComparedStudent:
         digits = self.comparison.digits
         shown = [
             f"{mean:.{digits}f} +- {err:.{digits}f}"
-            for mean, err in self.compute_returns_and_errors(results)
+            for mean, err in self.compute_mean_returns_with_errors(results)
         ]
         return [self.name, *format_parameters_and_seeds(results, self.runs_folder), *shown]
 
 
-def make_table(
+def make_markdown_results_table(
     comparison: StudentComparison, students: list[ComparedStudent], results: Results
 ) -> str:
     """Return the Markdown table that compares the students; those without results are left out."""
     head = ["student", "parameters", "seeds", *comparison.protocols.values()]
     return make_markdown_table(
-        head, [one.make_row(results) for one in students if one.runs_folder.name in results]
+        head,
+        [
+            one.make_results_table_row(results)
+            for one in students
+            if one.runs_folder.name in results
+        ],
     )
 
 
-def draw_picture(
+def draw_returns_as_bars(
     comparison: StudentComparison, students: list[ComparedStudent], results: Results, path: Path
 ) -> None:
     """Draw returns as bars: a group for each disturbance, a colour for each student."""
@@ -224,7 +233,7 @@ def draw_picture(
     some = [one for one in students if one.runs_folder.name in results]
     width = 0.85 / max(len(some), 1)
     for number, one in enumerate(some):
-        means, errors = zip(*one.compute_returns_and_errors(results), strict=True)
+        means, errors = zip(*one.compute_mean_returns_with_errors(results), strict=True)
         places = [p + width * (number - (len(some) - 1) / 2) for p in range(len(means))]
         axes.bar(places, means, 0.95 * width, yerr=errors, capsize=2, label=one.name)
     names = [textwrap.fill(name, 14) for name in comparison.protocols.values()]
@@ -253,7 +262,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     students = [ComparedStudent(name, what, out) for name in what.students]
     own = None if given.table else find_task_teacher(what.task)
     how = given.episodes or what.episodes, None if own is None else own.digest
-    settings = {one.runs_folder: one.make_settings(*how) for one in students}
+    settings = {one.runs_folder: one.make_run_settings(*how) for one in students}
     try:
         read_results(what.kept_results_path, settings)
         if not given.table:
@@ -262,6 +271,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = update_results_file(what.kept_results_path, settings)
     except SettingsMismatchError as error:
         parser.error(str(error))
-    write_markdown_tables(PAGE, {what.title: make_table(what, students, found)})
-    draw_picture(what, students, found, what.kept_results_path.with_suffix(".png"))
+    write_markdown_tables(PAGE, {what.title: make_markdown_results_table(what, students, found)})
+    draw_returns_as_bars(what, students, found, what.kept_results_path.with_suffix(".png"))
     return 0

@@ -112,8 +112,8 @@ class LearnedRobot:
             print(f"{self.name}: {name}", flush=True)
             run_an_control(*arguments, "--json", str(self.folder / f"{name}.json"))
 
-    def make_row(self) -> list[str] | None:
-        """Return the cells of this robot's row in `make_table`; None if it has no policy yet."""
+    def make_results_table_row(self) -> list[str] | None:
+        """Return the cells of this robot's row in `make_markdown_results_table`; None if it has no policy yet."""
         learned = self.read_result("learn")
         if learned is None:
             return None
@@ -171,11 +171,11 @@ def _list_returns(result: dict[str, Any]) -> list[float]:
     return [one["return"] for one in result["episodes"]]
 
 
-def make_table(robots: list[LearnedRobot]) -> str:
+def make_markdown_results_table(robots: list[LearnedRobot]) -> str:
     """Return the Markdown table of the environments for which a policy has been learned."""
     head = ["environment", "random", "teacher", "published", "share", *HEADS]
     head += ["lockstep", "real time, points"]
-    rows = [row for row in (robot.make_row() for robot in robots) if row is not None]
+    rows = [row for row in (robot.make_results_table_row() for robot in robots) if row is not None]
     return make_markdown_table(head, rows)
 
 
@@ -194,5 +194,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"{' '.join(given.env)}: not one of {', '.join(PUBLISHED)}")
     for robot in [] if given.table else wanted:
         robot.run_missing_steps()
-    write_markdown_tables(PAGE, {TITLE: make_table(robots)})
+    write_markdown_tables(PAGE, {TITLE: make_markdown_results_table(robots)})
     return 0

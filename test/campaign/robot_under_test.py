@@ -231,7 +231,7 @@ class RobotUnderTest:
         self._steps += 1
         self._move()
         stamp_ns = time.time_ns()
-        self._robot.fill_messages(stamp_ns)
+        self._robot.fill_sensor_messages(stamp_ns)
         if self.clock_offset_s is not None:
             message = Clock()
             ros_ns = stamp_ns + int(self.clock_offset_s * 1e9)

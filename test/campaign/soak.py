@@ -182,7 +182,7 @@ class Soak:
         if not number % SPIN_EVERY:
             self._executor.spin_once(timeout_sec=0.0)
         self._stamp_ns += STEP_NS
-        self._robot.fill_messages(self._stamp_ns)
+        self._robot.fill_sensor_messages(self._stamp_ns)
         messages = self._messages
         if not self._random.randrange(FAULT_EVERY):
             self.faults += 1

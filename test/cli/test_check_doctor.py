@@ -16,7 +16,7 @@ from an_control.cli import main
 from an_control.control.controller import Controller
 from an_control.system.share import find_share_path
 from an_control.wiring import load_wiring
-from an_control_sim.bridge.direct_robot import record_simulation_and_returns
+from an_control_sim.bridge.direct_robot import run_and_record_simulated_robot
 from an_control_sim.bridge.robot import SimulatedRobot as Simulated
 from an_control_sim.bridge.simulation_file import load_simulation
 
@@ -92,7 +92,7 @@ class Driven(Robot):
         robot, controller = self._simulated, self._controller
         if robot.over:
             self._reset()
-        robot.fill_messages(time.time_ns())
+        robot.fill_sensor_messages(time.time_ns())
         for sensor_topic, publisher in self._sensor_topics:
             publisher.publish(sensor_topic.message)
             for source in controller.wiring.sources:
@@ -135,7 +135,7 @@ def test_the_simulated_ant_walks_for_the_doctor_as_over_ros():
     wiring, model = find_share_path("config/ant.yaml"), find_share_path("models/ant.safetensors")
     controller = Controller(str(wiring), str(model), None)
     simulation = find_share_path("config/ant_sim.yaml")
-    _, returns = record_simulation_and_returns(controller, simulation, 1000 * 0.0165)
+    _, returns = run_and_record_simulated_robot(controller, simulation, 1000 * 0.0165)
     assert len(returns) == 1 and returns[0] > 3000.0
     report = controller.acting.policy.monitor_report
     assert report is not None and not report.lost

@@ -33,7 +33,7 @@ from an_control.learning.evaluation.evaluate import play_episodes
 from an_control.policy import AttentionSizes, MlpSizes, write_model
 from an_control.policy.random_model import make_random_model
 from an_control.wiring import load_wiring
-from an_control_sim.bridge.draft import draft_files_for_environment, format_index_expression
+from an_control_sim.bridge.draft import draft_wiring_and_simulation_files, format_index_expression
 from an_control_sim.bridge.simulation_file import load_simulation
 from an_control_sim.bridge.simulator_node import (
     check_wiring_fits_simulation,
@@ -305,7 +305,7 @@ def test_bad_input_ends_it_with_2_and_writes_nothing(tmp_path, capsys, arguments
 def test_an_environment_that_shows_an_image_is_referred_to_the_page_on_cameras():
     pytest.importorskip("ale_py")
     with pytest.raises(ValueError, match=r"docs/how-to/cameras\.md"):
-        draft_files_for_environment("pong", "an_control_sim:an_control/PuzzlePong-v0")
+        draft_wiring_and_simulation_files("pong", "an_control_sim:an_control/PuzzlePong-v0")
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def recordings(tmp_path_factory) -> tuple[Path, Path, Path, Path]:
             episode += 1
             now_ns += 10**9
         now_ns += robot.simulation.step_ns
-        robot.fill_messages(now_ns)
+        robot.fill_sensor_messages(now_ns)
         for sensor_topic in robot.sensor_topics:
             for bag in bags:
                 bag.write([entry(f"/bot/{sensor_topic.topic}", sensor_topic.message, now_ns)])

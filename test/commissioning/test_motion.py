@@ -31,7 +31,7 @@ from an_control.wiring import (
     WiringError,
     load_wiring,
 )
-from an_control_sim.bridge.direct_robot import move_and_time_simulated_robot
+from an_control_sim.bridge.direct_robot import play_and_time_test_motion
 
 WIRING = Path(find_share_path("config/ant.yaml")).read_text(encoding="utf-8")
 SIMULATION = Path(find_share_path("config/ant_sim.yaml")).read_text(encoding="utf-8")
@@ -51,7 +51,7 @@ def move(
     files[1].write_text(simulation.replace("step_s:", "options: {pose: hanging}\nstep_s:"))
     loaded = load_wiring(files[0])
     run = MotionRun(loaded, MotionSettings())
-    assert move_and_time_simulated_robot(run, files[1], seed) <= 30.0
+    assert play_and_time_test_motion(run, files[1], seed) <= 30.0
     assert not run.stopped
     recording = run.make_recording()
     diagnosis = diagnose_motion(recording, loaded.command)
@@ -157,7 +157,7 @@ def test_an_ant_whose_legs_are_held_by_friction_is_said_to_move_too_little_and_n
     )
     wiring = load_wiring(tmp_path / "w.yaml")
     run = MotionRun(wiring, MotionSettings(amplitude=0.01))
-    move_and_time_simulated_robot(run, tmp_path / "s.yaml")
+    play_and_time_test_motion(run, tmp_path / "s.yaml")
     (found,) = diagnose_motion(run.make_recording(), wiring.command).findings
     assert "move no sensor clearly" in found.text and "--amplitude" in found.correction
 
@@ -167,7 +167,7 @@ def test_a_pose_that_does_not_exist_is_refused_with_those_that_do(tmp_path):
     path.write_text(SIMULATION.replace("step_s:", "options: {pose: flying}\nstep_s:"))
     run = MotionRun(load_wiring(find_share_path("config/ant.yaml")), MotionSettings())
     with pytest.raises(WiringError, match=r"'flying' \(allowed: standing, hanging, on_back\)"):
-        move_and_time_simulated_robot(run, path)
+        play_and_time_test_motion(run, path)
 
 
 @st.composite

@@ -49,7 +49,7 @@ def test_the_network_is_the_reflex_on_the_ground_and_the_teacher_elsewhere(teach
 
 def test_a_reflex_uses_what_an_ant_on_the_ground_can_tell_its_legs_by():
     numbers = np.ones(8 * 22)
-    matrix = gets_up.Reflex.from_candidate(numbers, CHANNELS, 8).matrix
+    matrix = gets_up.Reflex.from_flat_weights(numbers, CHANNELS, 8).matrix
     used = [name for name, column in zip(CHANNELS, matrix.T, strict=False) if column.any()]
     assert len(used) == 21 and not {"height", "goal.sin", "foot_1.contact"} & set(used)
     assert matrix[0, CHANNELS.index("hip_1.position")] == 1.0

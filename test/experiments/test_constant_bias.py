@@ -37,7 +37,10 @@ def test_the_constant_is_on_the_named_sensors_only(monkeypatch):
     monkeypatch.setattr(constant_bias, "make_environment", lambda _: Zeros())
     monkeypatch.setattr(constant_bias, "play_episode", play)
     model = ROOT / "models/ant_quick.safetensors"
-    assert constant_bias.measure_returns(model, 0.05, "roll and pitch", 2) == [1.0, 1.0]
+    assert constant_bias.measure_returns_with_sensor_bias(model, 0.05, "roll and pitch", 2) == [
+        1.0,
+        1.0,
+    ]
     expected = [0.05 if name in ("roll", "pitch") else 0.0 for name in ANT_CHANNELS]
     np.testing.assert_allclose(seen, [expected] * 2, rtol=1e-6)
     assert seen[0].dtype == np.float32

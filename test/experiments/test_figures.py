@@ -166,7 +166,7 @@ def test_an_evaluation_fills_the_rows_of_its_table_and_leaves_the_others(tmp_pat
 
     monkeypatch.setattr(run, "ROOT", tmp_path)
     monkeypatch.setattr(run, "run_figure_command", evaluate)
-    assert run.make_figure(FIGURE) == 0
+    assert run.remake_figure_or_table(FIGURE) == 0
     assert page.read_text().splitlines()[-3:] == [
         "| `reset` | 7 +- 2 |",
         "| late: `delay=1` | 4.2 +- 1.0 |",
@@ -196,7 +196,7 @@ def one_figure(tmp_path, monkeypatch):
     """Let the list be of one figure, whose record is in a temporary file."""
     monkeypatch.setattr(run, "FIGURES", (REPEATED,))
     monkeypatch.setattr(run, "MADE", tmp_path / "made.json")
-    run.record_figures_as_made([REPEATED], "HEAD", at_commit=False)
+    run.record_inputs_of_made_figures([REPEATED], "HEAD", at_commit=False)
     return REPEATED.name
 
 

@@ -28,11 +28,11 @@ def written(task, folder, kind, seed, last):
 
 def test_a_row_compares_a_policy_with_the_ordered_network_above_chance(tmp_path):
     task = nothing.TASKS[0]
-    assert nothing.make_row(task, "attention", tmp_path, random_return=20.0) == []
+    assert nothing.make_results_table_row(task, "attention", tmp_path, random_return=20.0) == []
     for seed, last in enumerate((420.0, 380.0)):
         written(task, tmp_path, "attention", seed, last)
         written(task, tmp_path, "mlp", seed, 520.0)
-    *_, used, steps, each, mean, share, successes = nothing.make_row(
+    *_, used, steps, each, mean, share, successes = nothing.make_results_table_row(
         task, "attention", tmp_path, random_return=20.0
     )
     assert (used, steps, each) == ("3.0", "3.0", "420, 380")
@@ -46,7 +46,7 @@ def test_a_row_gives_the_mean_share_of_successes_where_the_task_says_what_one_is
         result = json.loads(file.read_text())
         result["evaluations"][0]["success_share"] = share
         file.write_text(json.dumps(result))
-    assert nothing.make_row(task, "hints", tmp_path, random_return=20.0)[-1] == "50%"
+    assert nothing.make_results_table_row(task, "hints", tmp_path, random_return=20.0)[-1] == "50%"
 
 
 def test_train_knows_the_arguments_of_every_run(tmp_path):
@@ -63,7 +63,7 @@ def test_the_page_has_a_row_for_each_kind_and_a_picture(tmp_path, monkeypatch):
     task = nothing.TASKS[0]
     for kind in task.kinds:
         written(task, tmp_path, kind, 1, 400.0)
-    assert nothing.make_table(tmp_path).count(task.name) == 2
+    assert nothing.make_markdown_results_table(tmp_path).count(task.name) == 2
     nothing.draw_pictures_of_returns(tmp_path, tmp_path / "pictures")
     (picture,) = (tmp_path / "pictures").iterdir()
     assert picture.name == task.picture and picture.stat().st_size > 10_000
@@ -71,11 +71,11 @@ def test_the_page_has_a_row_for_each_kind_and_a_picture(tmp_path, monkeypatch):
 
 def test_a_row_without_a_run_stays_as_it_is_on_the_page(tmp_path, monkeypatch):
     monkeypatch.setattr(nothing, "measure_random_return", lambda name: 20.0)
-    before = nothing.make_table(tmp_path / "no runs", nothing.PAGE.read_text())
+    before = nothing.make_markdown_results_table(tmp_path / "no runs", nothing.PAGE.read_text())
     assert before in nothing.PAGE.read_text()
     task = nothing.TASKS[0]
     written(task, tmp_path, "attention", 1, 123.0)
-    after = nothing.make_table(tmp_path, nothing.PAGE.read_text())
+    after = nothing.make_markdown_results_table(tmp_path, nothing.PAGE.read_text())
     changed = [
         (old, new)
         for old, new in zip(before.splitlines(), after.splitlines(), strict=True)
@@ -88,16 +88,19 @@ def test_a_row_without_a_run_stays_as_it_is_on_the_page(tmp_path, monkeypatch):
 def test_two_workers_use_the_minutes_of_two_cores(tmp_path):
     task = nothing.SearchedTask("ant", 90.0, workers=2, kinds=("shipped",))
     written(task, tmp_path, "shipped", 1, 400.0)
-    assert nothing.make_row(task, "shipped", tmp_path, random_return=20.0)[2] == "6.0"
+    assert nothing.make_results_table_row(task, "shipped", tmp_path, random_return=20.0)[2] == "6.0"
     assert task.read_validation_curves(tmp_path, "shipped")[0][0].tolist() == [2.0, 4.0, 6.0]
     now_of_one = nothing.SearchedTask("ant", 180.0, workers=1, kinds=("shipped",))
-    assert nothing.make_row(now_of_one, "shipped", tmp_path, random_return=20.0)[2] == "6.0"
+    assert (
+        nothing.make_results_table_row(now_of_one, "shipped", tmp_path, random_return=20.0)[2]
+        == "6.0"
+    )
 
 
 def test_a_run_that_is_not_done_is_in_the_picture_alone(tmp_path):
     task = nothing.TASKS[-1]
     written(task, tmp_path, "attention", 1, 400.0).unlink()
-    assert nothing.make_table(tmp_path).count(task.name) == 0
+    assert nothing.make_markdown_results_table(tmp_path).count(task.name) == 0
     (minutes, steps, returns) = task.read_validation_curves(tmp_path, "attention")[0]
     assert minutes.tolist() == [2.0, 4.0, 6.0] and steps.tolist() == [1.0, 2.0, 3.0]
     assert returns.tolist() == [300.0, 350.0, 400.0]

@@ -30,8 +30,10 @@ def test_the_answers_that_are_taught_are_those_that_popgym_rewards(level, ago):
         suits = seen.argmax(-1).T
         return np.roll(suits, lag, axis=1)
 
-    assert task.measure_score(lambda seen: remembered(seen, ago - 1)) == pytest.approx(1.0)
-    assert task.measure_score(lambda seen: remembered(seen, ago - 2)) < 0.35
+    assert task.measure_share_of_right_answers(
+        lambda seen: remembered(seen, ago - 1)
+    ) == pytest.approx(1.0)
+    assert task.measure_share_of_right_answers(lambda seen: remembered(seen, ago - 2)) < 0.35
     seen, right = task.make_batch(np.random.default_rng(0), 5)
     assert seen.shape == (task.steps, 5, 4) and right.shape == (5, task.steps)
     assert ((right == -1).sum(1) == ago - 1).all()
@@ -52,7 +54,7 @@ def test_no_episode_of_a_score_is_learned_from():
         played.append(seen)
         return np.zeros(seen.shape[1::-1], int)
 
-    task.measure_score(see)
+    task.measure_share_of_right_answers(see)
     assert not learned & {row.tobytes() for row in played[0].swapaxes(0, 1)}
 
 
@@ -65,8 +67,10 @@ def test_the_t_maze_shows_its_sign_at_the_start_and_nothing_of_it_afterwards():
         assert (seen[0] == np.stack([right, np.ones(6), 1 - right], 1)).all()
         assert (seen[1:-1, :, 1] == 0.0).all() and (seen[-1] == [0.0, 1.0, 0.0]).all()
     assert min(lengths) < 5 and 30 < max(lengths) <= 40
-    assert task.measure_score(lambda seen: seen[0, :, 0].astype(int)) == 1.0
-    assert 0.3 < task.measure_score(lambda seen: np.zeros(seen.shape[1], int)) < 0.7
+    assert task.measure_share_of_right_answers(lambda seen: seen[0, :, 0].astype(int)) == 1.0
+    assert (
+        0.3 < task.measure_share_of_right_answers(lambda seen: np.zeros(seen.shape[1], int)) < 0.7
+    )
 
 
 @pytest.mark.parametrize("memory", MEMORIES, ids=lambda one: one.name)
@@ -80,14 +84,14 @@ def test_all_networks_have_about_as_many_numbers(task, memory):
 
 @pytest.mark.parametrize("memory", MEMORIES[2:5], ids=lambda one: one.name)
 def test_a_transformer_learns_a_short_t_maze(memory):
-    found = training.train_memory(TMaze(20), memory, DRAW, 150, seed=1)
+    found = training.train_memory_network(TMaze(20), memory, DRAW, 150, seed=1)
     assert found["score"] == 1.0 and not found["diverged"]
     assert found["curve"][-1] == [150, 1.0]
 
 
 def test_a_training_that_explodes_has_diverged_and_scores_as_guessing():
     wild = DrawnSettings(rate=1e6, heads=1, layers=2, episodes=16, max_norm=math.inf)
-    found = training.train_memory(RepeatPrevious("Easy"), MEMORIES[2], wild, 10, seed=1)
+    found = training.train_memory_network(RepeatPrevious("Easy"), MEMORIES[2], wild, 10, seed=1)
     assert found["diverged"] and found["score"] < 0.4
     json.dumps(found, allow_nan=False)
 
@@ -147,7 +151,7 @@ def test_its_tables_and_picture_show_every_memory_on_every_task(small, tmp_path)
     assert all("+-" in row for row in scores[2:])
     assert "of 2" in found[report.DRAWS]
     write_markdown_tables(tmp_path / "page.md", found)
-    report.draw_curves(lines, tmp_path / "curves.png")
+    report.draw_learning_curves(lines, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"
 
 

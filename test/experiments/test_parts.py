@@ -27,7 +27,7 @@ def written(policy, seed: int, returns: list[float]) -> None:
 
 def collected(kept, *policies):
     """With the settings of the table, and a teacher that nobody knows."""
-    settings = {one.runs_folder: one.make_settings(Path("none"), 4.0, 3) for one in policies}
+    settings = {one.runs_folder: one.make_run_settings(Path("none"), 4.0, 3) for one in policies}
     return parts.update_results_file(kept, settings)
 
 
@@ -53,10 +53,10 @@ def test_a_policy_is_learned_with_the_parts_that_its_row_names(tmp_path, pooling
     wanted = policy.make_sizes(policy.neuron_width)
     assert learned.sizes.list_array_shapes() == wanted.list_array_shapes()
     assert (learned.sizes.attention == "pma") == ("PMA" in pooling)
-    settings = policy.make_settings(teacher, 0.001, 1)
+    settings = policy.make_run_settings(teacher, 0.001, 1)
     found = parts.update_results_file(tmp_path / "kept.json", {policy.runs_folder: settings})
     assert (
-        policy.make_row(found)[2]
+        policy.make_results_table_row(found)[2]
         == str(parts.count_parameters(wanted))
         == str(learned.parameter_count)
     )
@@ -68,13 +68,13 @@ def test_a_policy_is_learned_with_the_parts_that_its_row_names(tmp_path, pooling
 def test_a_row_has_means_over_seeds_with_their_errors_and_success_shares(tmp_path):
     policy, kept = parts.ComparedPolicy("PMA", "none", tmp_path), tmp_path / "kept.json"
     written(policy, 1, [100.0, 50.0, 20.0, 10.0])
-    assert policy.make_row(collected(kept, policy))[3:5] == ["1", "100 (50%)"]
+    assert policy.make_results_table_row(collected(kept, policy))[3:5] == ["1", "100 (50%)"]
     written(policy, 2, [140.0, 50.0, 20.0, 10.0])
     found = collected(kept, policy)
-    assert policy.make_row(found)[3:6] == ["2", "120 +- 20 (50%)", "50 +- 0 (50%)"]
+    assert policy.make_results_table_row(found)[3:6] == ["2", "120 +- 20 (50%)", "50 +- 0 (50%)"]
     everything = [policy, parts.ComparedPolicy("sinusoid", "GRU", tmp_path)]
-    assert parts.make_table(everything, found).count("\n") == 2
-    parts.draw_picture(everything, found, tmp_path / "bars.png")
+    assert parts.make_markdown_results_table(everything, found).count("\n") == 2
+    parts.draw_returns_as_bars(everything, found, tmp_path / "bars.png")
     assert (tmp_path / "bars.png").stat().st_size > 10_000
 
 
@@ -87,7 +87,8 @@ def test_results_are_kept_without_their_runs_and_a_new_run_takes_their_place(tmp
     written(again, 1, [200.0, 50.0, 20.0, 10.0])
     found = collected(kept, again)
     assert (
-        again.make_row(found)[3:5] == ["1", "200 (50%)"] and json.loads(kept.read_text()) == found
+        again.make_results_table_row(found)[3:5] == ["1", "200 (50%)"]
+        and json.loads(kept.read_text()) == found
     )
 
 
@@ -118,7 +119,7 @@ def test_a_repeated_seed_with_another_teacher_or_number_of_episodes_is_refused(t
         parts.ComparedPolicy("PMA", "none", tmp_path),
     )
     write_model(teacher, make_random_model(MLP, seed=1, task=CARTPOLE_TASK))
-    with_settings(policy, 1, **policy.make_settings(teacher, 4.0, 3))
+    with_settings(policy, 1, **policy.make_run_settings(teacher, 4.0, 3))
     policy.train_and_evaluate(teacher, 1, 4.0, 3)
     with pytest.raises(
         parts.SettingsMismatchError, match="PMA_with_none/1: episodes was 3, not 100"

@@ -28,7 +28,7 @@ def test_driving_is_recorded_as_episodes_with_rewards(
 ) -> None:
     monkeypatch.setattr(driving, "EPISODE_TICKS", 30)
     model = Path("models/ant_teacher.safetensors").absolute()
-    driving.record_driving(tmp_path / "bag", model, episodes=2, seed=3, max_noise_sd=0.1)
+    driving.record_noisy_ant_episodes(tmp_path / "bag", model, episodes=2, seed=3, max_noise_sd=0.1)
     task, traces = read_task_and_traces([tmp_path / "bag"], "ant")
     assert len(task.channels) == 28
     assert [len(one.actions) > 20 for one in traces] == [True, True]

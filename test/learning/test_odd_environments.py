@@ -456,10 +456,10 @@ def test_a_validation_bears_episodes_that_fail_and_readings_that_are_missing(nam
 
 def test_a_drafted_wiring_reads_in_the_units_that_a_model_learns_in(tmp_path):
     from an_control.wiring import load_wiring
-    from an_control_sim.bridge.draft import draft_files_for_environment
+    from an_control_sim.bridge.draft import draft_wiring_and_simulation_files
 
     drafted = tmp_path / "cart.yaml"
-    drafted.write_text(draft_files_for_environment("cart", "odd:Odd/Baro-v0").wiring)
+    drafted.write_text(draft_wiring_and_simulation_files("cart", "odd:Odd/Baro-v0").wiring)
     pairs = tuple((one.scale, one.offset) for one in load_wiring(drafted).channels)
     assert pairs == measure_units("odd:Odd/Baro-v0").scale_offset_pairs != ()
 
@@ -467,11 +467,11 @@ def test_a_drafted_wiring_reads_in_the_units_that_a_model_learns_in(tmp_path):
 @pytest.mark.parametrize(("name", "action"), [("Signs", (1, 2)), ("Whole", (2,)), ("Goal", (0.4,))])
 def test_an_environment_with_other_spaces_is_served_as_a_robot(name, action, tmp_path):
     pytest.importorskip("rclpy", reason="needs ROS 2")
-    from an_control_sim.bridge.draft import draft_files_for_environment
+    from an_control_sim.bridge.draft import draft_wiring_and_simulation_files
     from an_control_sim.bridge.robot import SimulatedRobot
     from an_control_sim.bridge.simulation_file import load_simulation
 
-    drafted = draft_files_for_environment("cart", f"odd:Odd/{name}-v0")
+    drafted = draft_wiring_and_simulation_files("cart", f"odd:Odd/{name}-v0")
     (tmp_path / "cart_sim.yaml").write_text(drafted.simulation)
     robot = SimulatedRobot(load_simulation(tmp_path / "cart_sim.yaml"))
     seen = []
@@ -480,7 +480,7 @@ def test_an_environment_with_other_spaces_is_served_as_a_robot(name, action, tmp
     robot.reset(1)
     robot._environment.unwrapped.force = lambda given: seen.append(np.ravel(given)) or 0.0
     robot.step(np.array(commands))
-    robot.fill_messages(0)
+    robot.fill_sensor_messages(0)
     assert tuple(seen[0].tolist()) == pytest.approx(action)
     assert len(robot.sensor_topics[0].message.position) == len(drafted.channels)
     robot.close()

@@ -73,7 +73,7 @@ class Visitor:
             asyncio.run(self._hear(client._waiting.pop(name), False))
 
     def ask(self, command: schema.Command) -> schema.ReplyUpdate:
-        reply = asyncio.run(self._robot.carry_out(command))
+        reply = asyncio.run(self._robot.execute_browser_command(command))
         self.hear()
         return reply
 

@@ -103,7 +103,7 @@ class Walker:
         Walker.ticks += 1
         stamp_ns = 1_000_000_000 + round(self.ticks * PERIOD_S * 1e9)
         self._heard.clear()
-        self.robot.fill_messages(stamp_ns)
+        self.robot.fill_sensor_messages(stamp_ns)
         for publisher, one in zip(self._publishers, self.robot.sensor_topics, strict=True):
             set_stamp(one.message.header.stamp, stamp_ns)
             publisher.publish(one.message)

@@ -155,7 +155,7 @@ async def list_calls_of_page(monkeypatch: pytest.MonkeyPatch) -> set[str]:
             schema.CorrectCommand(0, on=False),
             schema.SetCommand(0, "jitter", 0.1),
         ):
-            assert (await handlers.carry_out(command)).ok
+            assert (await handlers.execute_browser_command(command)).ok
         await handlers._set_simulator_paused(True)
         await handlers._set_signal_order({"slot": "signal"})
         await handlers._rewire_policy_node({"channels.a.field": "b"})
@@ -169,7 +169,7 @@ def test_an_operator_may_do_what_the_commands_and_the_page_do_and_no_more(stand,
     for call in (  # nobody is there, but each client is made
         lambda: one.latch_estop(policy),
         *(
-            lambda name=name: one.call_trigger(policy, name)
+            lambda name=name: one.call_trigger_service(policy, name)
             for name in ("reset_estop", "reset_state")
         ),
         lambda: one.change_state(policy, "active"),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from stand import Stand
 
-from an_control.system.compilation import report_compilation
+from an_control.system.compilation import report_compilations_in_block
 
 stand = Stand(Path(sys.argv[1]))
 stand.start(engine="auto", mode="rate", watchdog_s=-1.0)
@@ -34,7 +34,7 @@ def note(event, arguments):
 
 inspect.getabsfile = count
 sys.addaudithook(note)
-with report_compilation(lambda line: slow.append(("numba", line))):
+with report_compilations_in_block(lambda line: slow.append(("numba", line))):
     audited = True
     for step in range(1, 1000):
         if len(stand.commands) > 5:

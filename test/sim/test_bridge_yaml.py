@@ -146,7 +146,7 @@ def test_an_environment_of_a_module_in_the_current_directory_is_served(tmp_path,
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [one for one in sys.path if one not in ("", str(tmp_path))])
     one = robot(tmp_path, ("test/Still-v0", "my_robots:mine/Still-v0"))
-    one.fill_messages(0)
+    one.fill_sensor_messages(0)
     assert list(one.sensor_topics[0].message.position) == [0.5, -0.25]
 
 
@@ -161,7 +161,7 @@ def test_the_first_episode_is_played_in_a_fresh_environment(tmp_path):
     gymnasium.register("test/CountsResets-v0", CountsResetsEnv)
     one = robot(tmp_path, ("test/Still-v0", "test/CountsResets-v0"))
     one.reset(5)
-    one.fill_messages(0)
+    one.fill_sensor_messages(0)
     assert list(one.sensor_topics[0].message.position) == [1.0, 1.0]
 
 
@@ -171,7 +171,7 @@ def test_interleaved_positions_and_velocities_become_a_proper_joint_state(tmp_pa
         'name: [a, b], position: "observation[0:3:2]", velocity: "observation[2, 1]"',
     )
     one = robot(tmp_path, text=text)
-    one.fill_messages(0)
+    one.fill_sensor_messages(0)
     message = one.sensor_topics[0].message
     assert list(message.position) == [0.5, 2.0] and list(message.velocity) == [2.0, -0.25]
 
@@ -260,7 +260,7 @@ def test_a_picture_becomes_an_image_message(tmp_path):
         "fields: {data: observation}",
     ).replace("sensor_msgs/msg/JointState", "sensor_msgs/msg/Image")  # fmt: skip
     shown = robot(tmp_path, text=text)
-    shown.fill_messages(1)
+    shown.fill_sensor_messages(1)
     image = shown.sensor_topics[0].message
     assert isinstance(image, Image)
     assert (image.height, image.width, image.step, image.encoding) == (4, 5, 15, "rgb8")
@@ -345,7 +345,7 @@ def test_the_ants_yaml_serves_every_sensor_on_five_topics():
     pytest.importorskip("pybullet")
     ant = SimulatedRobot(load_simulation(find_share_path("config/ant_sim.yaml")))
     ant.reset(3)
-    ant.fill_messages(1_000_000_000)
+    ant.fill_sensor_messages(1_000_000_000)
     topics = {sensor_topic.topic: sensor_topic.message for sensor_topic in ant.sensor_topics}
     assert set(topics) == {"joint_states", "imu", "odometry", "goal", "foot_contacts"}
     assert len(topics["joint_states"].name) == len(topics["joint_states"].position) == 8

@@ -74,7 +74,7 @@ def test_the_wiring_reads_what_the_environment_observes_to_the_last_bit(lost):
     missing = 0
     for step in range(1, 60):
         stamp_ns = step * 50_000_000
-        robot.fill_messages(stamp_ns)
+        robot.fill_sensor_messages(stamp_ns)
         messages = {
             sensor_topic.topic: sensor_topic.message for sensor_topic in robot.sensor_topics
         }

@@ -125,7 +125,7 @@ def simulated_messages(simulation: Path) -> dict[str, Any]:
 
     simulated = SimulatedRobot(load_simulation(simulation))
     simulated.reset(0)
-    simulated.fill_messages(1)
+    simulated.fill_sensor_messages(1)
     messages = {one.topic: copy.deepcopy(one.message) for one in simulated.sensor_topics}
     simulated.close()
     return messages

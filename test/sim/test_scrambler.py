@@ -215,7 +215,7 @@ def test_a_set_order_stays_through_episodes(ros, tmp_path):
     for topic, message in zip(("joints", "feet"), messages(1), strict=True):
         scrambler.store_message(topic, message)
     scrambler.disturb_messages_of_step(1_000_000_000)
-    scrambler.move_signals({"a.position": "b.position"})
+    scrambler.set_signals_of_channels({"a.position": "b.position"})
     scrambler.start_episode(1)
     assert scrambler.signal_by_channel["a.position"] == "b.position"
     node.destroy_node()
@@ -231,11 +231,11 @@ def test_a_patch_of_an_image_carries_another_ones_pixels_but_no_noise(ros):
     scrambler = Scrambler(node, wiring, DisturbanceSettings(), 7)
     ids = tuple(f"camera.{row}.{column}" for row in range(14) for column in range(14))
     scrambler._add_new_channels(ids)
-    scrambler.move_signals({ids[3]: ids[5], ids[7]: ""})
+    scrambler.set_signals_of_channels({ids[3]: ids[5], ids[7]: ""})
     places, names = scrambler.disturb(np.arange(196, dtype=np.float32), ids)
     assert dict(zip(names, places, strict=True))[ids[3]] == 5.0 and ids[7] not in names
     with pytest.raises(ValueError, match="not for images"):
-        scrambler.move_signals({ids[3]: "noise"})
+        scrambler.set_signals_of_channels({ids[3]: "noise"})
     node.destroy_node()
 
 

@@ -70,7 +70,7 @@ def heard() -> Iterator[tuple[Node, Listener]]:
 def deeds_of(nodes: Nodes, listener: Listener) -> CommandHandlers:
     deeds = CommandHandlers(nodes, listener)
     deeds.found = RobotGraph(policy=POLICY, scrambler=SCRAMBLER)
-    deeds.panel.set_signal_order(STRAIGHT)
+    deeds.panel.set_signals_by_slot(STRAIGHT)
     wiring = {"sources.s.topic": f"/r/{SCRAMBLED}"}
     for one in STRAIGHT:
         wiring |= {f"channels.{one}.source": "s", f"channels.{one}.field": f"position[{one}]"}
@@ -91,7 +91,7 @@ def test_in_real_time_both_nodes_are_asked_at_once_just_after_a_tick(heard, monk
             await asyncio.sleep(0.01)
         assert last.name == ["before"]
         nodes = Nodes()
-        drag = asyncio.create_task(deeds_of(nodes, listener).carry_out(DRAG))
+        drag = asyncio.create_task(deeds_of(nodes, listener).execute_browser_command(DRAG))
         for _ in range(20):
             await asyncio.sleep(0.001)
         assert not nodes.asked
@@ -122,7 +122,7 @@ def test_an_earlier_report_of_the_scrambler_that_arrives_late_does_not_hide_a_ch
     async def run() -> None:
         while not reports.get_subscription_count():
             await asyncio.sleep(0.01)
-        drag = asyncio.create_task(handlers.carry_out(DRAG))
+        drag = asyncio.create_task(handlers.execute_browser_command(DRAG))
         await asyncio.sleep(0.0)
         reports.publish(report_of(STRAIGHT))
         while handlers.panel.order != SWAPPED:  # recorded, not yet reported
@@ -154,7 +154,7 @@ def test_half_of_a_change_is_never_shown(heard, monkeypatch):
     async def run() -> None:
         while not (reports.get_subscription_count() and ticks.get_subscription_count()):
             await asyncio.sleep(0.01)
-        drag = asyncio.create_task(handlers.carry_out(DRAG))
+        drag = asyncio.create_task(handlers.execute_browser_command(DRAG))
         await asyncio.sleep(0.01)
         reports.publish(report_of(SWAPPED))
         for _ in range(20):
@@ -172,7 +172,7 @@ def test_half_of_a_change_is_never_shown(heard, monkeypatch):
 def test_a_robot_that_does_not_tick_is_rewired_all_the_same(heard):
     nodes = Nodes()
     begin_s = time.monotonic()
-    reply = asyncio.run(deeds_of(nodes, heard[1]).carry_out(DRAG))
+    reply = asyncio.run(deeds_of(nodes, heard[1]).execute_browser_command(DRAG))
     assert reply.ok and time.monotonic() - begin_s < 5.0
     assert nodes.order == SWAPPED and nodes.reads == SWAPPED
 
@@ -181,7 +181,7 @@ def test_a_robot_that_does_not_tick_is_rewired_all_the_same(heard):
 @pytest.mark.parametrize("how", ["refusing", "silent"])
 def test_where_one_node_fails_the_other_takes_its_change_back(heard, node, how):
     nodes = Nodes(**{how: node})
-    reply = asyncio.run(deeds_of(nodes, heard[1]).carry_out(DRAG))
+    reply = asyncio.run(deeds_of(nodes, heard[1]).execute_browser_command(DRAG))
     assert not reply.ok
     assert reply.text == ("no" if how == "refusing" else f"{node} did not answer")
     assert nodes.order == STRAIGHT and nodes.reads == STRAIGHT

@@ -58,9 +58,9 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Slow, ServiceCalls]]
 def test_a_trigger_that_is_slow_to_answer_is_called_once(slow):
     """A robot that took a second to restart was restarted twice."""
     services, calls = slow
-    assert asyncio.run(calls.call_trigger("/restart")) == ""
+    assert asyncio.run(calls.call_trigger_service("/restart")) == ""
     services.called, services.late_s = 0, 0.7
-    assert asyncio.run(calls.call_trigger("/restart")) == ""
+    assert asyncio.run(calls.call_trigger_service("/restart")) == ""
     assert services.called == 1
 
 
@@ -79,4 +79,4 @@ def test_a_service_that_is_not_there_is_said_to_be_silent(slow):
     _, calls = slow
     calls._limit_s = 0.1
     with pytest.raises(UnansweredCallError, match=r"/gone did not answer within 0\.1 s"):
-        asyncio.run(calls.call_trigger("/gone"))
+        asyncio.run(calls.call_trigger_service("/gone"))

@@ -10,7 +10,7 @@ import yaml
 
 pytest.importorskip("msgspec")
 from an_control.system.share import find_share_path
-from an_control.view.drawing import find_skeleton, read_skeleton
+from an_control.view.drawing import find_skeleton_for_drawing, read_skeleton
 from an_control.wiring.checked_yaml import WiringError
 
 ARM = """
@@ -28,17 +28,20 @@ links:
 def test_a_shipped_drawing_moves_by_all_joints_that_its_robot_publishes(robot):
     simulation = yaml.safe_load(find_share_path(f"config/{robot}_sim.yaml").read_text())
     joints = simulation["publish"]["joint_states"]["fields"]["name"]
-    skeleton = find_skeleton(joints, "")
+    skeleton = find_skeleton_for_drawing(joints, "")
     assert skeleton == read_skeleton(find_share_path(f"config/{robot}_drawing.yaml"))
     assert skeleton.joints == set(joints)
-    assert find_skeleton(joints[1:], "") is None
+    assert find_skeleton_for_drawing(joints[1:], "") is None
 
 
 def test_the_example_on_the_page_can_be_read(tmp_path):
     page = (Path(__file__).parents[2] / "docs/how-to/watch.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```yaml\n(an_control_drawing.*?)```", page, re.DOTALL)
     (tmp_path / "walker_drawing.yaml").write_text(example)
-    assert find_skeleton(["hip", "knee"], str(tmp_path / "walker.yaml")).joints == {"hip", "knee"}
+    assert find_skeleton_for_drawing(["hip", "knee"], str(tmp_path / "walker.yaml")).joints == {
+        "hip",
+        "knee",
+    }
 
 
 def test_every_shipped_drawing_can_be_read():
@@ -51,16 +54,16 @@ def test_every_shipped_drawing_can_be_read():
 def test_the_drawing_beside_the_wiring_comes_before_a_shipped_one(tmp_path):
     (tmp_path / "arm_drawing.yaml").write_text(ARM)
     joints = ["arm", "lift", "cart", "pole"]
-    assert find_skeleton(joints, str(tmp_path / "arm.yaml")).joints == {"arm", "lift"}
+    assert find_skeleton_for_drawing(joints, str(tmp_path / "arm.yaml")).joints == {"arm", "lift"}
     for other in (str(tmp_path / "leg.yaml"), "/", ".", "no\0path", "x" * 5000):
-        assert find_skeleton(joints, other).joints == {"cart", "pole"}
+        assert find_skeleton_for_drawing(joints, other).joints == {"cart", "pole"}
 
 
 def test_a_drawing_beside_the_wiring_may_name_only_joints_of_its_robot(tmp_path):
     path = tmp_path / "arm_drawing.yaml"
     path.write_text(ARM)
     with pytest.raises(WiringError) as refused:
-        find_skeleton(["arm", "lifter"], str(tmp_path / "arm.yaml"))
+        find_skeleton_for_drawing(["arm", "lifter"], str(tmp_path / "arm.yaml"))
     assert str(refused.value) == (
         f"{path}: links.lift.joint: 'lift' is not allowed; allowed:"
         " a joint of the robot: arm, lifter"

@@ -17,7 +17,7 @@ from rclpy.node import Node
 from sensor_msgs.msg import Image, JointState
 from std_srvs.srv import SetBool, Trigger
 
-from an_control.view.graph import FIXED, RobotGraph, find_robot
+from an_control.view.graph import FIXED, RobotGraph, find_robot_in_ros_graph
 
 
 def nothing(request: object, response: object) -> object:
@@ -62,7 +62,7 @@ def until(look, ready) -> RobotGraph:
 
 def test_a_robot_is_its_policy_node_with_scrambler_simulator_and_sensors(graph):
     looker = node(graph, "looker", "/")
-    assert find_robot(looker) == RobotGraph(topics=FIXED)
+    assert find_robot_in_ros_graph(looker) == RobotGraph(topics=FIXED)
     policy(graph, "/b")
     policy(graph, "/a")
     simulator = node(graph, "simulator", "/a")
@@ -73,26 +73,30 @@ def test_a_robot_is_its_policy_node_with_scrambler_simulator_and_sensors(graph):
     simulator.create_publisher(JointState, "joint_states", 10)
     simulator.create_publisher(JointState, "scrambled", 10)
     simulator.create_publisher(Odometry, "odometry", 10)
-    found = until(lambda: find_robot(looker), lambda one: one.simulator and "pose" in one.topics)
+    found = until(
+        lambda: find_robot_in_ros_graph(looker), lambda one: one.simulator and "pose" in one.topics
+    )
     assert (found.policy, found.scrambler, found.simulator) == (
         "/a/policy", "/a/simulator", "/a/simulator",
     )  # fmt: skip
     assert found.others == ("/b/policy",)
     names = {name: topic.name for name, topic in found.topics.items()}
     assert names["joints"] == "/a/joint_states" and names["order"] == "/a/simulator/order"
-    other = until(lambda: find_robot(looker, "/b"), lambda one: one.policy)
+    other = until(lambda: find_robot_in_ros_graph(looker, "/b"), lambda one: one.policy)
     assert (other.policy, other.scrambler) == ("/b/policy", "")
-    assert find_robot(looker, "/c").policy == ""
+    assert find_robot_in_ros_graph(looker, "/c").policy == ""
 
 
 def test_a_robot_that_is_shown_stays_when_another_one_comes(graph):
     looker = node(graph, "looker", "/")
     policy(graph, "/b")
-    shown = until(lambda: find_robot(looker), lambda one: one.policy)
+    shown = until(lambda: find_robot_in_ros_graph(looker), lambda one: one.policy)
     policy(graph, "/a")
-    found = until(lambda: find_robot(looker, shown_policy=shown.policy), lambda one: one.others)
+    found = until(
+        lambda: find_robot_in_ros_graph(looker, shown_policy=shown.policy), lambda one: one.others
+    )
     assert (found.policy, found.others) == ("/b/policy", ("/a/policy",))
-    assert find_robot(looker, shown_policy="/gone/policy").policy == "/a/policy"
+    assert find_robot_in_ros_graph(looker, shown_policy="/gone/policy").policy == "/a/policy"
 
 
 def test_what_the_policy_publishes_is_no_sensor_and_its_camera_is_what_is_shown(graph):
@@ -100,12 +104,16 @@ def test_what_the_policy_publishes_is_no_sensor_and_its_camera_is_what_is_shown(
     camera = node(graph, "camera", "/eye")
     camera.create_publisher(Image, "camera/image_raw", 10)
     camera.create_publisher(JointState, "wheels", 10)
-    found = until(lambda: find_robot(looker), lambda one: {"image", "joints"} <= one.topics.keys())
+    found = until(
+        lambda: find_robot_in_ros_graph(looker),
+        lambda one: {"image", "joints"} <= one.topics.keys(),
+    )
     assert found.topics["image"].name == "/eye/camera/image_raw"
     assert found.topics["joints"].name == "/eye/wheels"
     seeing.create_publisher(Image, "~/attended", 10)
     shown = until(
-        lambda: find_robot(looker), lambda one: one.topics["image"].name == "/eye/policy/attended"
+        lambda: find_robot_in_ros_graph(looker),
+        lambda one: one.topics["image"].name == "/eye/policy/attended",
     )
     assert "joints" not in shown.topics
 
@@ -117,7 +125,7 @@ def test_a_player_of_recordings_that_can_be_paused_is_no_simulator(graph):
     looker = node(graph, "page", "/")
     services = looker.get_service_names_and_types
     found = until(
-        lambda: find_robot(looker),
+        lambda: find_robot_in_ros_graph(looker),
         lambda it: it.policy and any("rosbag2_player/pause" in name for name, _ in services()),
     )
     assert (found.policy, found.simulator) == ("/ant/policy", "")

@@ -20,7 +20,7 @@ from rclpy.node import Node
 from view.browser import CHROMIUM, browsing
 
 from an_control.system.share import find_share_path
-from an_control.view.graph import find_robot
+from an_control.view.graph import find_robot_in_ros_graph
 from an_control.view.listener import Listener
 
 pytestmark = [
@@ -43,7 +43,7 @@ class Order:
 
     def hear(self) -> dict[str, str]:
         if not self.order:
-            self._listener.subscribe_to_topics(find_robot(self._node).topics)
+            self._listener.subscribe_to_topics(find_robot_in_ros_graph(self._node).topics)
         message = self._listener.pop_newest_message("order")
         if message is not None:
             self.order = {one.key: one.value for one in message.values}

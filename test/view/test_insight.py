@@ -15,7 +15,7 @@ from an_control.view.insight import (
     KeyProjection,
     compute_attention_strength,
     encode_image_message,
-    scale_attention_to_hundredths,
+    scale_attention_to_percent,
 )
 
 
@@ -43,10 +43,10 @@ def test_a_channel_is_as_strong_as_the_mean_of_its_magnitudes():
 
 
 def test_a_large_attention_is_shown_as_means_and_a_small_one_as_it_is():
-    assert scale_attention_to_hundredths(np.array([[0.5, -1.0]])).tolist() == [[50, -100]]
+    assert scale_attention_to_percent(np.array([[0.5, -1.0]])).tolist() == [[50, -100]]
     large = np.random.default_rng(0).normal(size=(1000, 256))
-    assert scale_attention_to_hundredths(large).shape == (MOST_ROWS, MOST_COLUMNS)
-    assert not scale_attention_to_hundredths(np.zeros((3, 2))).any()
+    assert scale_attention_to_percent(large).shape == (MOST_ROWS, MOST_COLUMNS)
+    assert not scale_attention_to_percent(np.zeros((3, 2))).any()
 
 
 def test_keys_are_shown_on_the_axes_of_their_largest_spread_which_turn_little():

@@ -19,7 +19,7 @@ from rclpy.node import Node
 from view.visitor import Visitor, visiting
 
 from an_control.view.clients import ServiceCalls
-from an_control.view.graph import find_robot
+from an_control.view.graph import find_robot_in_ros_graph
 from an_control.view.listener import Listener
 from an_control.view.process import NICE
 
@@ -43,7 +43,7 @@ class Witness:
         end_s = time.monotonic() + 60.0
         while not self._order:
             assert time.monotonic() < end_s
-            self._listener.subscribe_to_topics(find_robot(self.nodes[1]).topics)
+            self._listener.subscribe_to_topics(find_robot_in_ros_graph(self.nodes[1]).topics)
             self.hear()
             await asyncio.sleep(0.01)
         self.hear()

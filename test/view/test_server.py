@@ -126,7 +126,7 @@ def test_a_command_that_fails_unexpectedly_is_answered_and_logged(caplog):
             async def fail(command: schema.Command) -> schema.ReplyUpdate:
                 raise KeyError("slot")
 
-            server.live.carry_out = fail
+            server.live.execute_browser_command = fail
             reply = await visitor.ask("undo")
             assert (
                 not reply["ok"] and reply["text"] == "undo: an unexpected error: KeyError('slot')"
@@ -216,10 +216,10 @@ def test_of_a_slow_client_only_the_newest_of_everything_waits():
         client = BrowserClient(send)
         sender = asyncio.ensure_future(client.run())
         for number in range(1000):
-            client.enqueue_replacing(
+            client.enqueue_replacing_same_kind(
                 "tick", schema.encode_update(schema.ClustersUpdate([float(number)]))
             )
-            client.enqueue_replacing("picture", bytes([number % 256]))
+            client.enqueue_replacing_same_kind("picture", bytes([number % 256]))
             client.enqueue(schema.encode_update(schema.ReplyUpdate(number, True, "")))
             if number == 10:
                 await asyncio.sleep(0)

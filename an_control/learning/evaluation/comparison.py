@@ -18,7 +18,7 @@ from an_control.disturbance import describe_walked_distances
 from an_control.learning.evaluation.evaluate import summarise_episode_results
 from an_control.learning.rollout.episode import PlayedEpisode
 from an_control.system.files import read_regular_file, write_file
-from an_control.system.statistics import format_mean
+from an_control.system.statistics import format_mean_with_standard_error
 
 TABLE_HEAD = (
     "| protocol | return | min | median | max | successes | difference | same to the last bit |"
@@ -143,7 +143,8 @@ def format_row_for_terminal(
     """
     count = len(row["episodes"])
     text = {
-        "return": f"{format_mean(row['mean'], row['sd'], count)} over {count} episodes,"
+        "return": f"{format_mean_with_standard_error(row['mean'], row['sd'], count)}"
+        f" over {count} episodes,"
         f" {row['min']:.4g} to {row['max']:.4g}, median {row['median']:.4g}",
     }
     if success_threshold is not None:

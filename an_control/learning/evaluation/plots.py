@@ -15,7 +15,7 @@ import numpy as np
 from an_control.disturbance import Disturber, Shuffle
 from an_control.learning.rollout.episode import PlayedEpisode
 from an_control.policy import Policy
-from an_control.system.files import replace_file
+from an_control.system.files import replace_file_atomically
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -357,7 +357,7 @@ def save_figures(figures: Mapping[str, Figure | None], folder: Path) -> list[Pat
     for name, figure in figures.items():
         if figure is not None:
             written.append(folder / f"{name}.png")
-            with replace_file(written[-1]) as beside:
+            with replace_file_atomically(written[-1]) as beside:
                 figure.savefig(beside, dpi=DPI)
             plt.close(figure)
     return written

@@ -193,7 +193,7 @@ class Bridge:
         self._stamp_ns += self.robot.simulation.step_ns
         if self._realtime:
             self._stamp_ns = max(self._stamp_ns, time.time_ns() - MAX_STAMP_LAG_NS)
-        self._outputs.fill_messages(self._count, self._stamp_ns)
+        self._outputs.fill_sensor_messages(self._count, self._stamp_ns)
         commands = (
             self._publish_readings_and_get_command_at_step_end()
             if self._realtime

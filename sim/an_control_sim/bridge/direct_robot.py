@@ -65,7 +65,7 @@ class DirectRobot:
             *tables: Tables of the newest reading of each channel; each one gets all readings.
         """
         self.now_ns += self.robot.simulation.step_ns
-        self.robot.fill_messages(self.now_ns)
+        self.robot.fill_sensor_messages(self.now_ns)
         for sensor, names in self._sources:
             for name in names:
                 for table in tables:
@@ -90,7 +90,7 @@ class DirectRobot:
         self.robot.step(commands.safe if newest is None else newest)
 
 
-def record_simulation_and_returns(
+def run_and_record_simulated_robot(
     controller: Controller, simulation: str | Path, seconds: float
 ) -> tuple[Recording, list[float]]:
     """Let a controller drive a simulated robot, and record readings and actions for the doctor.
@@ -139,7 +139,7 @@ def record_simulation_and_returns(
     return recorder.make_recording(), returns
 
 
-def move_and_time_simulated_robot(run: MotionRun, simulation: str | Path, seed: int = 0) -> float:
+def play_and_time_test_motion(run: MotionRun, simulation: str | Path, seed: int = 0) -> float:
     """Play a test motion on a simulated robot; return the simulated seconds that it took.
 
     The motion ends early if the simulated robot fails, for example by a fall.

@@ -20,7 +20,13 @@ from numpy.typing import NDArray
 
 from an_control.policy.task import Task
 from an_control.wiring import ActuatorConfig, ChannelConfig, SourceConfig
-from an_control.wiring.draft import Draft, DraftLine, format_entries, format_number, quote_scalar
+from an_control.wiring.draft import (
+    Draft,
+    DraftLine,
+    format_number,
+    format_yaml_entries,
+    quote_scalar,
+)
 from an_control_sim.gym.environments import (
     HasSensors,
     describe_task,
@@ -78,7 +84,7 @@ class EnvironmentDraft:
     step_s: float
 
 
-def draft_files_for_environment(robot: str, environment: str) -> EnvironmentDraft:
+def draft_wiring_and_simulation_files(robot: str, environment: str) -> EnvironmentDraft:
     """Draft the wiring file and the simulation file of a gymnasium environment.
 
     Args:
@@ -260,7 +266,7 @@ def _draft_simulation(
         ]
     lines += ["", "command:", f"  topic: {COMMANDS}", f"  type: {JOINT_STATE}", "  field: effort"]
     lines += ["  actuators:    # in the order of the action: action = command / scale"]
-    lines += format_entries(
+    lines += format_yaml_entries(
         (
             DraftLine(one.name, f"{{scale: 1.0, safe: {format_number(float(one.safe))}}}")
             for one, _ in actuators

@@ -17,7 +17,7 @@ from an_control.disturbance import (
     derive_episode_seed,
     describe_walked_distances,
 )
-from an_control.system.statistics import format_mean
+from an_control.system.statistics import format_mean_with_standard_error
 from an_control_sim.bridge.bridge import Bridge
 from an_control_sim.bridge.policy_link import BridgeError, PolicyDiagnostics
 from an_control_sim.bridge.run_control import RestartRequestedError, StopRequestedError
@@ -219,17 +219,17 @@ class RunSummary:
         """The number of steps in which no command arrived in time, so the safe one was applied."""
         return sum(one.timeouts for one in self.episodes)
 
-    def compute_latency_quantile_s(self, share: float) -> float:
+    def compute_latency_quantile_s(self, quantile_level: float) -> float:
         """Return a quantile of the seconds from publishing readings to receiving the command.
 
         It is taken over all steps of all episodes, and is NaN in real time.
 
         Args:
-            share: Which quantile, from 0 to 1; 0.5 for the median.
+            quantile_level: Which quantile, from 0 to 1; 0.5 for the median.
         """
         parts = [one.latency_s for one in self.episodes]
         latencies = np.concatenate(parts) if parts else np.empty(0)
-        return float(np.quantile(latencies, share)) if len(latencies) else float("nan")
+        return float(np.quantile(latencies, quantile_level)) if len(latencies) else float("nan")
 
     def format_lines(self) -> list[str]:
         """Format the summary as lines for a terminal."""
@@ -238,7 +238,7 @@ class RunSummary:
         count = len(self.episodes)
         episodes = f"{count} episode{'s' * (count > 1)}"
         lines = [
-            f"return    {format_mean(self.mean_return, self.return_sd, count)} over {episodes}"
+            f"return    {format_mean_with_standard_error(self.mean_return, self.return_sd, count)} over {episodes}"
         ]
         distances = [one.distance_m for one in self.episodes if one.distance_m is not None]
         if distances:

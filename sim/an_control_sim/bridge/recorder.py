@@ -14,7 +14,7 @@ import numpy as np
 from rclpy.node import Node
 from sensor_msgs.msg import Image
 
-from an_control.system.files import replace_file, write_file
+from an_control.system.files import replace_file_atomically, write_file
 from an_control_sim.process import RELIABLE
 
 RATE_HZ = 30.0
@@ -132,7 +132,7 @@ class Recorder:
         if self._writer is None:
             codec = cv2.VideoWriter.fourcc(*"mp4v")
             size = (picture.shape[1], picture.shape[0])
-            self._beside = self._file.enter_context(replace_file(self._path))
+            self._beside = self._file.enter_context(replace_file_atomically(self._path))
             self._writer = cv2.VideoWriter(str(self._beside), codec, self._rate_hz, size)
             if not self._writer.isOpened():
                 raise OSError(f"{self._path} cannot be written")

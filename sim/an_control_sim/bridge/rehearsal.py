@@ -29,7 +29,7 @@ def derive_wiring_for_disturbed_simulation(wiring: Wiring, simulation: str | Pat
     robot, table = SimulatedRobot(load_simulation(simulation)), ChannelTable(wiring)
     try:
         robot.reset(0)
-        robot.fill_messages(robot.simulation.step_ns)
+        robot.fill_sensor_messages(robot.simulation.step_ns)
         for sensor_topic in robot.sensor_topics:
             for source in wiring.sources:
                 if source.topic == sensor_topic.topic:

@@ -123,7 +123,7 @@ class SimulatedRobot:
         distance = self._info.get("distance_m")
         return None if distance is None else float(distance)
 
-    def fill_messages(self, stamp_ns: int) -> None:
+    def fill_sensor_messages(self, stamp_ns: int) -> None:
         """Write the current readings and a stamp into the message objects of all sensor topics.
 
         Args:

@@ -27,7 +27,7 @@ from an_control.wiring.command import (
     CommandMessageList,
     list_command_message_entries,
     read_actuator_field_path,
-    read_shared_field_path,
+    read_common_actuator_field_path,
 )
 from an_control.wiring.messages import MESSAGE_TYPE
 
@@ -304,7 +304,7 @@ def _parse_command_message(entry: Entry) -> SimulatedMessageConfig:
     """Parse the YAML entry of a command topic."""
     parts = entry.read_fields(("topic", "type", "actuators"), ("field",))
     actuators = parts["actuators"].iterate_items("at least one actuator, in the action's order")
-    shared = read_shared_field_path(parts["field"]) if "field" in parts else None
+    shared = read_common_actuator_field_path(parts["field"]) if "field" in parts else None
     return SimulatedMessageConfig(
         topic=parts["topic"].read_text("a topic name", _TOPIC),
         type=_parse_message_type(parts["type"]),

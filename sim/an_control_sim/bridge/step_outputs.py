@@ -54,7 +54,7 @@ class StepOutputs:
         """The full names of the topics on which no other node may publish: readings and /clock."""
         return [self._clock_publisher.topic_name, *self.reading_topics]
 
-    def fill_messages(self, step_index: int, stamp_ns: int) -> None:
+    def fill_sensor_messages(self, step_index: int, stamp_ns: int) -> None:
         """Write the readings of a step into the messages, and disturb them if there is a scrambler.
 
         A camera picture is published here if one is due; the other messages are published by
@@ -64,7 +64,7 @@ class StepOutputs:
             step_index: The index of the step in the episode.
             stamp_ns: The stamp of the step.
         """
-        self._robot.fill_messages(stamp_ns)
+        self._robot.fill_sensor_messages(stamp_ns)
         clock = self._clock.clock
         clock.sec, clock.nanosec = divmod(stamp_ns, 1_000_000_000)
         if self._tap is not None:

@@ -66,7 +66,7 @@ LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 """A quality of service with which late subscribers get the newest message too."""
 
 
-def declare_order_parameter(
+def declare_signal_order_parameter(
     node: Node,
     list_channels: Callable[[], Sequence[str]],
     check_order: Callable[[Mapping[str, str]], object],
@@ -222,8 +222,11 @@ class Scrambler:
         if not node.has_parameter("shuffle"):
             declare_disturbance_parameters(node, settings)
         call_when_disturbance_changes(node, self.change_settings, self._check_settings)
-        declare_order_parameter(
-            node, lambda: self._routing.ids, self._check_signals_can_be_moved, self.move_signals
+        declare_signal_order_parameter(
+            node,
+            lambda: self._routing.ids,
+            self._check_signals_can_be_moved,
+            self.set_signals_of_channels,
         )
         self._order_publisher = node.create_publisher(DiagnosticStatus, f"~/{PARAMETER}", LATCHED)
         self._published_version: Hashable = None
@@ -261,7 +264,7 @@ class Scrambler:
             for id_, by in zip(disturber.ids, disturber.signal_ids_by_slot, strict=True)
         }
 
-    def move_signals(self, changes: Mapping[str, str]) -> None:
+    def set_signals_of_channels(self, changes: Mapping[str, str]) -> None:
         """Change the signals that channels carry, from the next tick on.
 
         Args:
@@ -423,7 +426,7 @@ def _check_settings_need_no_simulator(settings: DisturbanceSettings, *, lockstep
             )
 
 
-def declare_wiring_mode_seed_and_disturbance(
+def declare_scrambler_parameters(
     node: Node,
 ) -> tuple[str, str, int, DisturbanceSettings, tuple[Change, ...]]:
     """Declare the parameters of the executable `scrambler` and return their values.
@@ -462,7 +465,7 @@ class ScramblerNode(QuietNode):
 
     def __init__(self, **node_options: Any) -> None:
         super().__init__("scrambler", **node_options)
-        path, mode, seed, settings, schedule = declare_wiring_mode_seed_and_disturbance(self)
+        path, mode, seed, settings, schedule = declare_scrambler_parameters(self)
         if not path:
             raise ValueError("parameter wiring: is not set (allowed: a wiring YAML)")
         wiring = load_wiring(path)
@@ -535,7 +538,7 @@ def main(args: Sequence[str] | None = None) -> int:
     Returns:
         0 if it was stopped, 2 for invalid input.
     """
-    if print_help_if_asked("scrambler", ABOUT, declare_wiring_mode_seed_and_disturbance, args):
+    if print_help_if_asked("scrambler", ABOUT, declare_scrambler_parameters, args):
         return 0
     try:
         with catch_signals() as stopped, initialise_ros(args):
