@@ -323,7 +323,10 @@ class CheckCommand:
             print(describe_plan(run.wiring, plan), flush=True)
             if self.yes:
                 return True
-            return input("type yes to move it: ").strip() == "yes"
+            try:
+                return input("type yes to move it: ").strip() == "yes"
+            except EOFError:  # Ctrl-D
+                return False
 
         try:
             move_live_robot(run, self.namespace, confirm)

@@ -288,7 +288,7 @@ def survey_bag(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:
         name = entry.topic
         if name.endswith(own):
             nodes.add(name.rpartition("/record/")[0])
-            if name.startswith(prefix) and name.endswith(f"/{EVENTS}") and not entry.sequence:
+            if name.startswith(prefix) and name.endswith(f"/{EVENTS}"):
                 wired |= {one.topic: one for one in _read_command_messages(entry)}
             continue
         if name.endswith(TRANSITIONS):

@@ -348,12 +348,14 @@ def update_reading_ranges(
         one = ranges.setdefault(id_, ReadingRange())
         one.count, one.low, one.high = one.count + 1, min(one.low, value), max(one.high, value)
         config = configs[id_]
-        raw[id_] = (value - config.offset) / config.scale
+        clip = config.clip
+        is_clipped = clip is not None and not clip[0] < value < clip[1]
+        one.clipped += is_clipped
+        if not is_clipped:
+            raw[id_] = (value - config.offset) / config.scale
         if ANGULAR.search(config.field) and not (config.sine_or_cosine or config.wrap):
             one.turning.record_value((value - config.offset) / config.scale)
             one.turns = one.turning.make_angle_advice(config.field.replace("*", "NAME"))
-        clip = config.clip
-        one.clipped += clip is not None and not clip[0] < value < clip[1]
 
 
 def _store_publishers_of_source(node: Node, source: HeardSource) -> None:

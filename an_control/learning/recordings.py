@@ -20,7 +20,7 @@ STALL = 10.0
 """Limit of a pause between two control ticks, as a multiple of the usual period of the ticks. A
 longer pause ends the episode."""
 MIN_TICKS = 10
-"""Minimum number of control ticks; an episode of this many or fewer is left out."""
+"""An episode of this many control ticks or fewer is left out."""
 
 
 def read_recorded_traces(
@@ -92,7 +92,7 @@ def _check_any_episode(traces: Sequence[EpisodeTrace], paths: Sequence[Path]) ->
     """Raise ValueError if the recordings have no episode that is long enough."""
     if not traces:
         names = ", ".join(map(str, paths))
-        raise ValueError(f"--bag {names}: no episode of {MIN_TICKS} ticks or more")
+        raise ValueError(f"--bag {names}: no episode of more than {MIN_TICKS} ticks")
 
 
 def _iterate_recorded_episodes(

@@ -98,11 +98,11 @@ def read_arrays(bag: Bag) -> RecordedArrays:
             change = event["event"]
             if change in ("activate", "deactivate"):
                 is_active = change == "activate"
-            if entry.sequence:  # only repeated, at the start of a file
-                continue
             if change == "wiring":
                 wiring = wiring or str(event.get("text", ""))
-            elif change in ("reset", "activate", "deactivate"):
+            if entry.sequence:  # only repeated, at the start of a file
+                continue
+            if change in ("reset", "activate", "deactivate"):
                 part += bool(rows) and rows[-1][2] == part
         elif name == TICK_TOPIC:
             stamp_ns = TICK_NUMBERS.decode_numbers(entry.data)[2]

@@ -438,6 +438,7 @@ class NodeRecorder:
         notes = self._notes
         if self._black_box is not None:
             self._black_box.move_notes_from(notes)
+            return
         if self._writer is None:
             notes.clear()
             return

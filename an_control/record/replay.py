@@ -82,6 +82,8 @@ class SessionReplay:
         self._session: ReplayedSession | None = None
         self.summary = ReplaySummary()
         self.on_event: OnEvent = lambda event, log_ns, repeated: None
+        self._is_in_later_head = False
+        """Whether repeated changes of state are those at the start of a second or later file."""
         self._node = ""
         self._names: dict[str, str] = {}
         """Name of each topic without the node's name; see `_get_topic_name_without_node`."""
@@ -187,8 +189,10 @@ class SessionReplay:
         At the start of a file, earlier changes are repeated. Such a change is not applied again.
         """
         kind = event["event"]
-        if repeated and self._session is not None and not self._session.head_only:
-            return  # repeated at the beginning of a further file
+        if repeated and kind == "session":  # the first change that is repeated
+            self._is_in_later_head = self._session is not None
+        if repeated and self._is_in_later_head:
+            return
         if kind == "session":
             self._session = self._start_session(event, repeated=repeated)
         if self._session is None:

@@ -54,6 +54,8 @@ class _File:
     begin_ns: int
     end_ns: int
     bytes: int = 0
+    head_bytes: int = 0
+    """Size of what was written at the start of the file, such as the model."""
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Number of messages by topic and type."""
 
@@ -120,7 +122,8 @@ class BagFolder:
         """Return whether the present file has reached a limit of size or duration."""
         file, limits = self._files[-1], self._limits
         seconds = time.monotonic() - self._since_s
-        return (0 < limits.split_bytes <= file.bytes) or (0.0 < limits.split_s <= seconds)
+        content_bytes = file.bytes - file.head_bytes
+        return (0 < limits.split_bytes <= content_bytes) or (0.0 < limits.split_s <= seconds)
 
     def _begin_file(self, now_ns: int) -> None:
         """Complete the present file, and start a new one with the content from `make_head`."""
@@ -143,6 +146,7 @@ class BagFolder:
             self._write_entry(entry)
         self._mcap.flush()
         self._update_sizes()
+        self._files[-1].head_bytes = self._files[-1].bytes
         self._write_metadata()
 
     def _write_entry(self, entry: BagEntry) -> None:

@@ -172,7 +172,7 @@ class RecordedFrames:
 
         A change that is only repeated here, at the start of a file, is not listed.
         """
-        kind, at_s = event["event"], self._compute_seconds_from_start(log_ns)
+        kind = event["event"]
         if kind == "session":
             self._model = Path(str(event["model"]["path"])).name
         elif kind == "model":
@@ -181,9 +181,12 @@ class RecordedFrames:
             self._wiring_file = str(event["file"])
         if is_repeated or kind in ("session", "wiring") or len(self.events) >= MAX_EVENTS:
             return
+        # Clocks may be set back, but later events and commands are shown later.
+        self.length_s = max(self.length_s, self._compute_seconds_from_start(log_ns))
         text = describe_recorded_event(event)
-        if not self.events or self.events[-1][1] != text:  # an e-stop is noted as a stop as well
-            self.events.append((at_s, text))
+        # An e-stop is noted as a stop as well, and a tick may fail again and again.
+        if kind == "reset" or not self.events or self.events[-1][1] != text:
+            self.events.append((self.length_s, text))
 
     def _add_command_messages(self, command: ReplayedCommand) -> None:
         """Store the messages that show a replayed command and the tick that made it.

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+pytest.importorskip("rclpy")
+
 from an_control.commissioning.doctor.data_checks import Series, describe_inconsistent_readings
+from an_control.commissioning.listen import update_reading_ranges
 from an_control.wiring import ChannelConfig
 
 TIMES = np.arange(500) * 0.01
@@ -64,3 +69,23 @@ def test_what_does_not_fit_is_said_with_the_channel(change, said):
 def test_a_robot_that_stands_still_says_nothing():
     one = series()
     assert describe_inconsistent_readings(one._replace(raw=0.001 * one.raw), FIELDS) == []
+
+
+def test_a_reading_that_is_missing_hides_no_mistake_and_makes_none():
+    one = series(lambda r: r | {"left.velocity": -r["left.velocity"]})
+    one.raw[[0, 250], 1] = np.nan  # the first message comes late, and one is lost
+    (said,) = describe_inconsistent_readings(one, FIELDS)
+    assert "left.velocity: has the opposite sign" in said
+    level = np.where(np.arange(500) % 4, np.arange(500) // 200, np.nan)  # three values, seldom new
+    gear = Series(("gear",), TIMES, level[:, None])
+    assert describe_inconsistent_readings(gear, FIELDS) == []
+
+
+def test_a_reading_at_a_bound_of_its_clip_is_not_compared():
+    config = ChannelConfig("left.velocity", "joints", "velocity[left]", scale=2.0, clip=(-5.0, 5.0))
+    history = []
+    for value in (4.0, 5.0, -5.0):
+        readings = SimpleNamespace(ids=(config.id,), values=np.array([value]), new=1)
+        table = SimpleNamespace(read=lambda _, r=readings: r, configs={config.id: config})
+        update_reading_ranges(table, {}, 0, history)
+    assert [row for _, row in history] == [{config.id: 2.0}, {}, {}]

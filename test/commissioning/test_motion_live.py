@@ -150,10 +150,18 @@ def test_the_sensors_of_a_robot_behind_topics_are_found_and_it_is_left_at_the_sa
     assert np.abs(moved - SAFE).max() <= 0.2 + 1e-9, "a fifth of the way to the nearer limit"
 
 
-def test_it_asks_first_and_moves_nothing_without_a_yes(arm, wiring, monkeypatch, capsys):
+@pytest.mark.parametrize("answer", ["no", "Ctrl-D"])
+def test_it_asks_first_and_moves_nothing_without_a_yes(arm, wiring, monkeypatch, capsys, answer):
     asked = []
+
+    def read(text: str) -> str:
+        asked.append(text)
+        if answer == "Ctrl-D":
+            raise EOFError
+        return answer
+
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    monkeypatch.setattr("builtins.input", lambda text: asked.append(text) or "no")
+    monkeypatch.setattr("builtins.input", read)
     status, found = check(wiring)
     assert status == 1 and "motion: the robot was not moved" in found["problems"]
     assert asked and "yes" in asked[0] and not arm.commands

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from rclpy.parameter import Parameter
 from rclpy.serialization import deserialize_message, serialize_message
-from stand import Stand
+from stand import WIRING, Stand, tiny_model
 
+from an_control.control.controller import Controller
 from an_control.record import black_box, notes, recorder
 from an_control.record.layout import COMMAND, GATE_TOPIC, Limits
 from an_control.record.reader import Bag
@@ -148,6 +149,30 @@ def test_the_black_box_forgets_in_simulated_time_too(stand: Stand, tmp_path: Pat
         simulated.flush(even_if_few=True)
     assert len(simulated._black_box._batches) == 11
     simulated.close()
+
+
+def test_what_happens_while_notes_enter_the_black_box_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = recorder.RecordOptions(None, Limits(), tmp_path, black_box_s=1.0)
+    (tmp_path / "wiring.yaml").write_text(WIRING)
+    model = tiny_model(tmp_path / "model.safetensors")
+    controller = Controller(str(tmp_path / "wiring.yaml"), str(model), "numpy")
+    one = recorder.NodeRecorder(
+        options, "/robot", controller, {}, serialize_message, lambda: 1, 0, log=print
+    )
+    box = one._black_box
+    move = box.move_notes_from
+
+    def move_and_note(queue) -> None:
+        move(queue)
+        one.record_event("estop", reason="of another thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(box, "move_notes_from", move_and_note)
+        one.flush(even_if_few=True)
+    one.close()
+    assert box._batches[-1].notes[-1][1] == "estop"
 
 
 def test_a_second_stop_soon_after_a_box_was_written_gets_a_box_of_its_own(

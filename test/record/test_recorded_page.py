@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,6 +25,7 @@ from view.browser import CHROMIUM, Browser, browsing
 
 from an_control.record.reader import Bag
 from an_control.record.replay import SessionReplay
+from an_control.record.replayed_session import ReplaySummary
 from an_control.view import recorded, schema
 from an_control.view.clients import BrowserClient
 from an_control.view.recorded import RecordedFrames, RecordedRobot, Track
@@ -113,6 +115,21 @@ def test_a_visitor_sees_any_time_of_the_recording_and_what_happened_up_to_it(wal
     assert visitor.newest["recording"]["event"] == "e-stop by service"
     assert visitor.newest["marks"]["marks"][-1] == [estop_s, "e-stop by service"]
     assert visitor.ask(schema.JumpCommand(4, forward=False)).ok and robot.at_s < estop_s
+
+
+def test_every_event_can_be_reached_in_its_order_also_after_the_last_command() -> None:
+    replay = SimpleNamespace(summary=ReplaySummary(begin_ns=10**9), node="/policy")
+    frames = RecordedFrames(replay, lambda command: None)
+    events = [("activate", 0.0), ("reset", 2.0), ("reset", 1.0), ("deactivate", 1.5)]
+    for kind, at_s in events:  # the clock is set back once
+        replay.on_event({"event": kind}, 10**9 + int(at_s * 1e9), False)
+    assert frames.events == [(0.0, "activate"), *((2.0, kind) for kind, _ in events[1:])]
+    assert frames.length_s == 2.0
+    robot = RecordedRobot(frames)
+    visitor = Visitor(robot)
+    assert visitor.ask(schema.JumpCommand(1, forward=True)).ok
+    assert visitor.newest["recording"]["event"] == "deactivate"
+    assert not visitor.ask(schema.JumpCommand(2, forward=True)).ok
 
 
 def test_a_recording_plays_at_the_asked_speed_and_stops_at_its_end(walked: Path) -> None:

@@ -109,6 +109,17 @@ def test_files_follow_each_other_and_the_oldest_go(tmp_path: Path) -> None:
     assert sum(topics) == about["message_count"] == messages
 
 
+def test_a_model_that_is_larger_than_a_file_may_be_does_not_give_each_message_a_file(
+    tmp_path: Path,
+) -> None:
+    head = FileHead((), {"model:1": bytes(range(256)) * 100})
+    bag = BagFolder(tmp_path / "bag", lambda: head, Limits(split_bytes=2_000))
+    for number in range(100):
+        bag.write([text(number, size=80)])
+    bag.close()
+    assert 4 <= len(Bag(tmp_path / "bag").files) <= 6  # 100 messages of about 100 bytes
+
+
 class Broken:
     """A file on a disk that is full after some writes, or slow."""
 

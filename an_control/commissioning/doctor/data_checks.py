@@ -151,10 +151,16 @@ def _compute_position_changes(series: Series, column: int, ticks: int) -> np.nda
 
 
 def _compute_rate_integral(series: Series, column: int, ticks: int) -> np.ndarray:
-    """Return (T - ticks,) the integral of a rate over `ticks` ticks, from each tick on."""
+    """Return (T - ticks,) the integral of a rate over `ticks` ticks, from each tick on.
+
+    It is NaN if a reading is missing in these ticks.
+    """
     values, step_s = series.raw[:, column], np.diff(series.times_s)
-    area = np.append(0.0, np.cumsum(0.5 * (values[1:] + values[:-1]) * step_s))
+    areas = 0.5 * (values[1:] + values[:-1]) * step_s
+    area = np.append(0.0, np.nancumsum(areas))
+    missing = np.append(0, np.cumsum(np.isnan(areas)))
     found: np.ndarray = area[ticks:] - area[:-ticks]
+    found[missing[ticks:] > missing[:-ticks]] = np.nan
     return found
 
 
@@ -184,7 +190,7 @@ def _describe_quantised_channels(series: Series) -> list[str]:
     said = []
     for place, id_ in enumerate(series.ids):
         values = np.unique(series.raw[~np.isnan(series.raw[:, place]), place])
-        changes = np.count_nonzero(np.diff(series.raw[:, place]))
+        changes = np.count_nonzero(np.nan_to_num(np.diff(series.raw[:, place])))
         if 2 < len(values) <= LEVELS and changes > CHANGES:
             said.append(f"channel {id_}: reads only {len(values)} different values: is it rounded?")
     return said
