@@ -32,8 +32,8 @@ RefusalReason = str
 class BrowserClient:
     """A queue of messages to one browser, which may be slow.
 
-    Updates that `enqueue_replacing_same_kind` adds replace waiting ones of the same kind, so that only the
-    newest of each kind waits.
+    Updates that `enqueue_replacing_same_kind` adds replace waiting ones of the same kind, so that
+    only the newest of each kind waits.
 
     Args:
         send: An async function that sends one message, and returns when the connection has accepted

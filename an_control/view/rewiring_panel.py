@@ -49,8 +49,8 @@ class RewiringPanel:
     """The present wiring of one robot, and the changes that a user of the live page can ask for.
 
     `set_signals_by_slot` and `set_policy_wiring` set the present state. Methods such as
-    `plan_moving_signal_to_slot` and `plan_disconnection` only return a change, which the caller carries out.
-    Then `record_change` records it for `plan_undo`.
+    `plan_moving_signal_to_slot` and `plan_disconnection` only return a change, which the caller
+    carries out. Then `record_change` records it for `plan_undo`.
     """
 
     def __init__(self) -> None:

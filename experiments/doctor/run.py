@@ -317,7 +317,7 @@ def run_trial_without_mistakes(
 def run_trial_with_random_mistakes(
     robot: Robot, trial_number: int, mistake_count: int
 ) -> dict[str, Any]:
-    """Run a robot with random mistakes in its wiring, and return the results of `run_mistake_trial`.
+    """Run a robot with random mistakes in its wiring; return the results of `run_mistake_trial`.
 
     `trial_number` is the seed of the mistakes, `mistake_count` their number.
     """

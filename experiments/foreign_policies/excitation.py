@@ -101,7 +101,7 @@ def measure_order_finding_by_excitation(
 
 
 def summarise_excitation(measured: Sequence[ExcitedEpisode]) -> dict[str, Any]:
-    """Return means and counts over the tests of `measure_order_finding_by_excitation`, by the README's names."""
+    """Return means and counts over tests of `measure_order_finding_by_excitation`, by name."""
     totals, clean = (
         np.array([getattr(one, name) for one in measured]) for name in ("total", "clean")
     )

@@ -52,7 +52,7 @@ def draw_random_training_settings(settings_index: int, seed: int) -> DrawnSettin
 
 
 def find_best_random_settings_index(results: list[TrainingResult], memory: ComparedMemory) -> int:
-    """Return the index, for `draw_random_training_settings`, of the settings with a network's highest score.
+    """Return the index of a network's best settings in `draw_random_training_settings`.
 
     Only the trainings with random settings count. Among equal scores the lowest loss decides.
     """

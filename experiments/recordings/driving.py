@@ -72,7 +72,8 @@ class AntDrive:
 
     Args:
         node: The node, which is active, in lockstep.
-        max_noise_sd: Maximum standard deviation of the noise on the actions; see `record_noisy_ant_episodes`.
+        max_noise_sd: Maximum standard deviation of the noise on the actions; see
+            `record_noisy_ant_episodes`.
     """
 
     def __init__(self, node: Any, max_noise_sd: float) -> None:

@@ -238,7 +238,8 @@ class RunSummary:
         count = len(self.episodes)
         episodes = f"{count} episode{'s' * (count > 1)}"
         lines = [
-            f"return    {format_mean_with_standard_error(self.mean_return, self.return_sd, count)} over {episodes}"
+            f"return    {format_mean_with_standard_error(self.mean_return, self.return_sd, count)}"
+            f" over {episodes}"
         ]
         distances = [one.distance_m for one in self.episodes if one.distance_m is not None]
         if distances:
