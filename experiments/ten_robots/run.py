@@ -113,7 +113,7 @@ class LearnedRobot:
             run_an_control(*arguments, "--json", str(self.folder / f"{name}.json"))
 
     def make_results_table_row(self) -> list[str] | None:
-        """Return this robot's row of `make_markdown_results_table`; None if it has no policy yet."""
+        """Return this robot's row of `make_markdown_results_table`; None if it has no policy."""
         learned = self.read_result("learn")
         if learned is None:
             return None
