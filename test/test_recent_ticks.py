@@ -64,7 +64,7 @@ def test_channels_are_in_the_models_order_and_missing_ones_are_nan(ticks):
 def test_a_tick_after_a_gap_a_lost_tick_or_an_unknown_command_is_a_start(ticks):
     record(ticks, 0, before=None)
     record(ticks, 1, before=0)
-    ticks.mark_gap()
+    ticks.mark_gap_before_next_tick()
     record(ticks, 2, before=0)
     record(ticks, 4, before=0)
     record(ticks, 5, before=None)

@@ -105,11 +105,11 @@ def test_after_the_safe_command_changes_count_from_it():
     gate = SafetyGate(command(actuator(max_rate=100.0, safe=2.0)), STEP_S)
     np.testing.assert_array_equal(gate(np.array([8.0])), [3.0])
     np.testing.assert_array_equal(gate(np.array([8.0])), [4.0])
-    np.testing.assert_array_equal(gate.reset_to_safe_command(), [2.0])
+    np.testing.assert_array_equal(gate.restart_ramp_and_get_safe_command(), [2.0])
     np.testing.assert_array_equal(gate(np.array([8.0])), [3.0])
     assert gate.counts.rate_limited == 3
     gate(np.array([8.0]))
-    gate.restart_from_safe_command()
+    gate.restart_ramp_from_safe_command()
     np.testing.assert_array_equal(gate(np.array([8.0])), [3.0])
 
 
@@ -126,7 +126,7 @@ def test_what_it_changed_is_counted_by_reason():
 def test_what_it_gave_can_be_changed_without_changing_the_gate():
     gate = SafetyGate(command(actuator(max_rate=100.0, safe=1.0)), STEP_S)
     gate(np.array([1.0]))[:] = 99.0
-    gate.reset_to_safe_command()[:] = 99.0
+    gate.restart_ramp_and_get_safe_command()[:] = 99.0
     np.testing.assert_array_equal(gate(np.array([8.0])), [2.0])
 
 
@@ -154,41 +154,41 @@ def held(*starts: float) -> CommandConfig:
 
 def test_a_safe_command_holds_where_the_robot_was_when_it_began():
     safe = SafeCommand(held())
-    assert not safe.is_known and np.isnan(safe()[0])
-    safe.record_positions(np.array([0.3, 9.0]))
-    assert safe.is_known
+    assert not safe.has_all_needed_positions and np.isnan(safe()[0])
+    safe.record_measured_positions(np.array([0.3, 9.0]))
+    assert safe.has_all_needed_positions
     np.testing.assert_array_equal(safe(), [0.3, -0.5])
-    safe.record_positions(np.array([0.9, 9.0]))
+    safe.record_measured_positions(np.array([0.9, 9.0]))
     np.testing.assert_array_equal(safe(), [0.3, -0.5])
-    safe.forget_positions()
-    safe.record_positions(np.array([7.0, 9.0]))
+    safe.forget_held_positions()
+    safe.record_measured_positions(np.array([7.0, 9.0]))
     np.testing.assert_array_equal(safe(), [2.0, -0.5])
 
 
 def test_after_commands_of_the_policy_the_gate_holds_anew():
     gate = SafetyGate(held(), STEP_S)
-    gate.safe_command.record_positions(np.array([0.3, 0.0]))
-    np.testing.assert_array_equal(gate.reset_to_safe_command(), [0.3, -0.5])
+    gate.safe_command.record_measured_positions(np.array([0.3, 0.0]))
+    np.testing.assert_array_equal(gate.restart_ramp_and_get_safe_command(), [0.3, -0.5])
     gate(np.array([1.0, 1.0]))
-    gate.safe_command.record_positions(np.array([0.8, 0.0]))
-    np.testing.assert_array_equal(gate.reset_to_safe_command(), [0.8, -0.5])
+    gate.safe_command.record_measured_positions(np.array([0.8, 0.0]))
+    np.testing.assert_array_equal(gate.restart_ramp_and_get_safe_command(), [0.8, -0.5])
 
 
 def test_a_safe_command_within_a_ramp_holds_where_the_robot_is_and_not_where_the_ramp_began():
     gate = SafetyGate(held(), STEP_S, ramp_s=10 * STEP_S)
-    gate.safe_command.record_positions(np.array([0.0, 0.0]))
-    gate.reset_to_safe_command()
+    gate.safe_command.record_measured_positions(np.array([0.0, 0.0]))
+    gate.restart_ramp_and_get_safe_command()
     for share in np.arange(1, 10) / 10:
         sent = gate(np.array([1.0, 1.0]))
         np.testing.assert_allclose(sent, [share, 1.5 * share - 0.5])
-        gate.safe_command.record_positions(sent)
-    np.testing.assert_allclose(gate.reset_to_safe_command(), [0.9, -0.5])
+        gate.safe_command.record_measured_positions(sent)
+    np.testing.assert_allclose(gate.restart_ramp_and_get_safe_command(), [0.9, -0.5])
 
 
 @given(arrays(np.float64, 2, elements=st.floats(-1, 1)))
 def test_bring_up_moves_no_faster_than_its_rate_and_ends_at_the_start_pose(measured):
     up = BringUp(held(0.5, -0.5), STEP_S)
-    up.start_motion()
+    up.start_moving_to_start_pose()
     ticks = 0
     while not up.done:
         target = up(measured)
@@ -199,7 +199,7 @@ def test_bring_up_moves_no_faster_than_its_rate_and_ends_at_the_start_pose(measu
 
 def test_a_bring_up_that_is_interrupted_goes_on_from_where_the_robot_is_by_then():
     up = BringUp(held(0.5, -0.5), STEP_S)
-    up.start_motion()
+    up.start_moving_to_start_pose()
     up(np.array([2.0, 2.0]))
     up.pause()
     np.testing.assert_allclose(up(np.array([-1.0, 0.0])), [-0.99, -0.01])
@@ -207,7 +207,7 @@ def test_a_bring_up_that_is_interrupted_goes_on_from_where_the_robot_is_by_then(
 
 def test_a_bring_up_that_gets_nowhere_names_the_actuator_and_how_far_it_is():
     up = BringUp(held(0.5, -0.5), STEP_S)
-    up.start_motion()
+    up.start_moving_to_start_pose()
     with pytest.raises(BringUpError, match=r"a is 1\.5 from its start pose after 2 s"):
         for _ in range(300):
             up(np.array([2.0, -0.5]))
@@ -215,10 +215,10 @@ def test_a_bring_up_that_gets_nowhere_names_the_actuator_and_how_far_it_is():
 
 def test_a_bring_up_that_is_cancelled_is_over_and_begins_anew():
     up = BringUp(held(0.5, -0.5), STEP_S)
-    up.start_motion()
+    up.start_moving_to_start_pose()
     up.cancel()
     assert up.done
-    up.start_motion()
+    up.start_moving_to_start_pose()
     assert not up.done
 
 
@@ -228,17 +228,17 @@ def test_another_ramp_counts_from_the_next_safe_command_and_leaves_the_one_that_
     gate.set_ramp(10 * STEP_S)
     assert gate.authority == 1.0
     np.testing.assert_allclose(gate(wanted), wanted)
-    gate.reset_to_safe_command()
+    gate.restart_ramp_and_get_safe_command()
     np.testing.assert_allclose(gate(wanted), [0.1])
     gate.set_ramp(0.0)
     np.testing.assert_allclose(gate(wanted), [0.2])
-    gate.reset_to_safe_command()
+    gate.restart_ramp_and_get_safe_command()
     np.testing.assert_allclose(gate(wanted), wanted)
 
 
 def test_without_bring_up_there_is_nothing_to_wait_for():
     up = BringUp(held(), STEP_S)
-    up.start_motion()
+    up.start_moving_to_start_pose()
     assert up.done
 
 
@@ -249,7 +249,7 @@ def test_while_an_arm_is_brought_up_the_base_gets_its_safe_command():
         (ActuatorConfig("forward", 1.0, 0.0, (-1.0, 1.0), 0.0, 0.25),),
     )  # fmt: skip
     up = BringUp(CommandConfig((base, arm)), STEP_S)
-    up.start_motion()
+    up.start_moving_to_start_pose()
     assert not up.done
     measured = np.array([np.nan, 0.0, 0.0])
     np.testing.assert_allclose(up(measured), [0.25, STEP_S, STEP_S])
@@ -303,11 +303,11 @@ def check_limits_and_rates(history) -> None:
         elif event == "forget":
             gate.last.forget_command()
             known, last = False, gate.safe_command()
-            gate.restart_from_safe_command()
+            gate.restart_ramp_from_safe_command()
         elif event in ("start", "safe"):
-            sent = gate.reset_to_safe_command()
+            sent = gate.restart_ramp_and_get_safe_command()
             if event == "start":
-                gate.restart_at_next_positions()
+                gate.restart_ramp_at_next_positions()
             np.testing.assert_array_equal(sent, config.make_safe_command())
             gate.last.record(sent, now_ns)
             last, last_ns, known = sent, now_ns, True
@@ -362,7 +362,7 @@ def test_after_a_command_outside_the_limits_ours_start_at_the_border_and_keep_th
 @given(st.lists(st.sampled_from([0.2, 0.5, 0.9, 1.0, 1.4, 3.0]), min_size=1, max_size=200))
 def test_the_greatest_rate_counts_seconds_and_not_ticks(gaps):
     gate, now_ns, values, times_s = SafetyGate(command(actuator(max_rate=RATE)), STEP_S), 0, [], []
-    gate.last.record(gate.reset_to_safe_command(), now_ns)
+    gate.last.record(gate.restart_ramp_and_get_safe_command(), now_ns)
     for gap in gaps:
         now_ns += round(gap * STEP_S * 1e9)
         sent = gate(np.array([8.0]), now_ns)
@@ -414,7 +414,7 @@ def test_a_ramp_counts_seconds_and_not_ticks():
         SafetyGate(command(actuator()), STEP_S, ramp_s=4 * STEP_S),
         round(STEP_S * 1e9 / 2),
     )
-    gate.last.record(gate.reset_to_safe_command(), 0)
+    gate.last.record(gate.restart_ramp_and_get_safe_command(), 0)
     sent = []
     for tick in range(1, 10):
         sent.append(gate(np.array([8.0]), tick * half_ns)[0])
@@ -428,7 +428,7 @@ def test_a_ramp_after_a_bring_up_is_whole_and_starts_where_the_bring_up_has_ende
         gate(np.array([2.0]), ramped=False)
     sent = [gate(np.array([6.0]))[0] for _ in range(5)]
     np.testing.assert_allclose(sent, [3.0, 4.0, 5.0, 6.0, 6.0])
-    gate.reset_to_safe_command()
+    gate.restart_ramp_and_get_safe_command()
     np.testing.assert_allclose(gate(np.array([6.0])), [1.5])
 
 
@@ -533,10 +533,10 @@ def test_a_safe_command_holds_no_position_that_is_too_old(tmp_path: Path):
 
 def test_after_a_start_the_safe_command_holds_where_the_robot_is_by_then():
     gate = SafetyGate(held(), STEP_S)
-    gate.safe_command.record_positions(np.array([0.3, 0.0]))
-    gate.reset_to_safe_command()
-    gate.safe_command.record_positions(np.array([0.9, 0.0]))
-    gate.restart_at_next_positions()
-    assert not gate.safe_command.is_known  # that may have been long ago
-    gate.safe_command.record_positions(np.array([1.2, 0.0]))
-    np.testing.assert_array_equal(gate.reset_to_safe_command(), [1.2, -0.5])
+    gate.safe_command.record_measured_positions(np.array([0.3, 0.0]))
+    gate.restart_ramp_and_get_safe_command()
+    gate.safe_command.record_measured_positions(np.array([0.9, 0.0]))
+    gate.restart_ramp_at_next_positions()
+    assert not gate.safe_command.has_all_needed_positions  # that may have been long ago
+    gate.safe_command.record_measured_positions(np.array([1.2, 0.0]))
+    np.testing.assert_array_equal(gate.restart_ramp_and_get_safe_command(), [1.2, -0.5])

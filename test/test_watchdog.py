@@ -58,8 +58,8 @@ def test_every_safe_command_starts_the_ramp_again():
     wanted = np.array([6.0, -6.0])
     first = [gate(wanted).tolist() for _ in range(6)]
     for interrupt in (
-        gate.reset_to_safe_command,
-        gate.restart_from_safe_command,
+        gate.restart_ramp_and_get_safe_command,
+        gate.restart_ramp_from_safe_command,
         lambda: gate(np.array([np.nan, 0.0])),
     ):
         interrupt()
@@ -100,7 +100,7 @@ class Watched:
     def run(self, start_s: float, end_s: float) -> None:
         """Look as often as the thread would."""
         while start_s < end_s:
-            start_s += self.dog.send_safe_if_due_and_compute_wait_s(start_s)
+            start_s += self.dog.send_due_safe_command_and_get_wait_s(start_s)
 
 
 def test_the_watchdog_says_nothing_while_commands_go_out():

@@ -111,7 +111,7 @@ def measure_tick_time_on_one_core(
         raise RuntimeError(f"{' '.join(command)} ended with status {process.returncode}")
 
 
-def compute_growth_of_time_per_channel(
+def compute_tick_time_growth_with_channels(
     rows: Iterable[Row], group_by: str = "engine"
 ) -> dict[str, float]:
     """Compute whether the duration of a policy step grows linearly with the number of channels.

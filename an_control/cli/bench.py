@@ -14,7 +14,7 @@ from rich.table import Table
 
 from an_control.bench.inference import (
     CHANNELS,
-    compute_growth_of_time_per_channel,
+    compute_tick_time_growth_with_channels,
     measure_tick_time_on_one_core,
 )
 from an_control.cli.common import (
@@ -142,7 +142,7 @@ class BenchCommand:
         rows = list(measure_tick_time_on_one_core(self.model, self.seconds))
         _print_table("a tick on one core, us", INFERENCE_COLUMNS, rows)
         ratios = (
-            compute_growth_of_time_per_channel(rows)
+            compute_tick_time_growth_with_channels(rows)
             if any(row["inputs"] == "readings" for row in rows)
             else {}
         )
@@ -153,7 +153,7 @@ class BenchCommand:
         """Measure and print the duration of a tick of each variant of the policy's architecture."""
         rows = list(measure_tick_time_on_one_core(None, self.seconds, compare_variants=True))
         _print_table("a tick on one core, us", PARTS_COLUMNS, rows)
-        ratios = compute_growth_of_time_per_channel(rows, group_by="parts")
+        ratios = compute_tick_time_growth_with_channels(rows, group_by="parts")
         _print_ratios_of_time_per_channel(ratios)
         return {"model": RANDOM, "rows": rows, "linearity": ratios}
 

@@ -19,11 +19,11 @@ from an_control.control.controller import Controller
 from an_control.control.model_wiring_check import (
     ActionOrder,
     compare_channels,
-    describe_assumed_limit,
+    describe_action_scale_differences,
+    describe_all_zero_weights,
+    describe_assumed_action_limit,
     describe_channel_differences,
-    describe_dead_policy,
-    describe_scale_differences,
-    describe_unread_sources_by_name,
+    describe_sources_without_channel,
     get_actuator_names,
     join_names,
 )
@@ -171,7 +171,7 @@ class CheckCommand:
             f"{self.wiring}:{line}: {words!r}: decide, then delete the comment"
             for line, words in find_undecided_lines(read_regular_file(self.wiring).decode())
         ]
-        findings.notes += describe_unread_sources_by_name(wiring).values()
+        findings.notes += describe_sources_without_channel(wiring).values()
         if model is None:
             try:
                 make_command_messages(wiring.command, str(self.wiring))
@@ -269,7 +269,7 @@ class CheckCommand:
         not, a problem says why.
         """
         from an_control.commissioning.motion import report
-        from an_control.commissioning.motion.compare import diagnose_motion
+        from an_control.commissioning.motion.compare import diagnose_wiring_by_motion
         from an_control.commissioning.motion.plan import MotionSettings
         from an_control.commissioning.motion.run import MotionRun
 
@@ -296,10 +296,10 @@ class CheckCommand:
                 " began again"
             )
         recording = run.make_recording()
-        diagnosis = diagnose_motion(recording, wiring.command)
-        findings.motion = report.make_pair_rows(recording, diagnosis)
+        diagnosis = diagnose_wiring_by_motion(recording, wiring.command)
+        findings.motion = report.make_actuator_sensor_rows(recording, diagnosis)
         findings.doctor = report.make_finding_rows(diagnosis)
-        findings.problems += report.list_problems(diagnosis)
+        findings.problems += report.list_found_mistakes(diagnosis)
         findings.notes += diagnosis.notes
         text = read_regular_file(self.wiring).decode()
         repair = report.correct_wiring(text, wiring, diagnosis)
@@ -346,11 +346,11 @@ class CheckCommand:
         except WiringError as error:
             findings.problems.append(str(error))
         else:
-            if refusal := controller.explain_wrong_rate():
+            if refusal := controller.explain_control_rate_mismatch():
                 findings.problems.append(refusal)
-        findings.problems += describe_scale_differences(wiring, str(self.model), model)
-        findings.problems += filter(None, [describe_dead_policy(str(self.model), model)])
-        if assumed := describe_assumed_limit(str(self.model), model):
+        findings.problems += describe_action_scale_differences(wiring, str(self.model), model)
+        findings.problems += filter(None, [describe_all_zero_weights(str(self.model), model)])
+        if assumed := describe_assumed_action_limit(str(self.model), model):
             findings.notes.append(assumed)
         if isinstance(model.sizes, OrderedSizes):
             return  # for such a policy, channels that differ have been reported as problems
@@ -458,8 +458,8 @@ class CheckCommand:
             repair.write_corrections(diagnosis.corrected)
         findings.doctor = report.make_finding_rows(diagnosis)
         findings.diff = repair.diff
-        findings.problems += report.list_problems(diagnosis)
-        findings.notes += report.list_notes(diagnosis, repair)
+        findings.problems += report.list_found_mistakes(diagnosis)
+        findings.notes += report.list_diagnosis_notes(diagnosis, repair)
         if self.fix is not None and repair.diff:
             write_file(self.fix, repair.text)
             findings.notes.append(f"doctor: the corrected wiring is {self.fix}")
@@ -571,7 +571,7 @@ def _add_actuator_rows(
 def _add_source_rows(heard: ListenResult, findings: Findings) -> None:
     """Add a row to the table of sources in `findings` for each source, and the problems with it."""
     for one in heard.sources:
-        problem = one.describe_problem(heard.seconds, heard.control_hz)
+        problem = one.describe_source_problem(heard.seconds, heard.control_hz)
         findings.sources.append(
             {
                 "source": one.config.name,

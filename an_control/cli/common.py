@@ -91,7 +91,7 @@ def check_writable_outputs(verb: Any) -> None:
     hints = get_type_hints(type(verb), include_extras=True)
     for field in fields(verb):
         path = getattr(verb, field.name)
-        kind = next(find_output_markers(hints[field.name]), None)
+        kind = next(find_output_path_markers(hints[field.name]), None)
         if kind is None or path is None:
             continue
         if (
@@ -129,7 +129,7 @@ def _is_model_file_type(type_hint: Any) -> bool:
     return any(part is Input.MODEL or _is_model_file_type(part) for part in get_args(type_hint))
 
 
-def find_output_markers(type_hint: Any) -> Iterator[Output]:
+def find_output_path_markers(type_hint: Any) -> Iterator[Output]:
     """Yield the `Output` markers in an option's type, which say that it names a file to write.
 
     Args:
@@ -140,7 +140,7 @@ def find_output_markers(type_hint: Any) -> Iterator[Output]:
         if isinstance(part, Output):
             yield part
         else:
-            yield from find_output_markers(part)
+            yield from find_output_path_markers(part)
 
 
 def describe_problem_with_writing_file(path: Path) -> str:

@@ -8,8 +8,8 @@ from typing import Annotated
 import tyro
 
 from an_control.cli.common import OutputFile, OutputFolder, require_packages, write_json
-from an_control.cli.help import add_help_texts, add_sentence_on_environment_attributes
-from an_control.cli.terminal import ProgressLine, RunAtTerminal, add_metric_meanings
+from an_control.cli.help import add_help_texts, append_environment_attributes_help
+from an_control.cli.terminal import ProgressLine, RunAtTerminal, append_progress_and_metrics_help
 from an_control.learning.api.parts import PolicyParts
 from an_control.learning.api.student import DistillOptions, distill
 from an_control.learning.command_line import format_command
@@ -45,6 +45,8 @@ class DistillCommand(DistillOptions):
         return 0
 
 
-DistillCommand.__doc__ = add_sentence_on_environment_attributes(
-    add_metric_meanings(DistillCommand.__doc__, "return", "validation", "undone", "failed")
+DistillCommand.__doc__ = append_environment_attributes_help(
+    append_progress_and_metrics_help(
+        DistillCommand.__doc__, "return", "validation", "undone", "failed"
+    )
 )

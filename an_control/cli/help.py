@@ -246,7 +246,7 @@ OFFERS = {
 the reference pages."""
 
 
-def add_sentence_on_environment_attributes(text: str | None) -> str:
+def append_environment_attributes_help(text: str | None) -> str:
     """Append a sentence to a help text that says where an environment's attributes are described.
 
     With attributes such as channels and actuators, a user's gymnasium environment tells the

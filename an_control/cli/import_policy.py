@@ -9,7 +9,7 @@ from pathlib import Path
 import tyro
 
 from an_control.cli.common import InputError, OutputFile, require_packages
-from an_control.control.model_wiring_check import describe_assumed_limit
+from an_control.control.model_wiring_check import describe_assumed_action_limit
 from an_control.learning.import_policy import PolicyNames, import_policy
 from an_control.policy import read_model
 from an_control.policy.onnx_file import SUFFIX, is_onnx
@@ -56,7 +56,7 @@ class ImportCommand:
             f"{self.out}: {channels} channels, {actions} actions,"
             f" {model.parameter_count} parameters"
         )
-        if assumed := describe_assumed_limit(str(self.out), model):
+        if assumed := describe_assumed_action_limit(str(self.out), model):
             print(assumed)
         return 0
 

@@ -15,8 +15,8 @@ from an_control.cli.common import (
     require_packages,
     write_json,
 )
-from an_control.cli.help import add_sentence_on_environment_attributes
-from an_control.cli.terminal import PartBars, RunAtTerminal, add_metric_meanings
+from an_control.cli.help import append_environment_attributes_help
+from an_control.cli.terminal import PartBars, RunAtTerminal, append_progress_and_metrics_help
 from an_control.learning.api.pipeline import PARTS, LearnOptions, learn
 from an_control.learning.command_line import format_command
 from an_control.learning.runs.progress import RunStoppedError
@@ -67,6 +67,8 @@ class LearnCommand(LearnOptions):
         return f"; kept: {', '.join(made)}" if made else ""
 
 
-LearnCommand.__doc__ = add_sentence_on_environment_attributes(
-    add_metric_meanings(LearnCommand.__doc__, "return", "validation", "undone", "learns", "failed")
+LearnCommand.__doc__ = append_environment_attributes_help(
+    append_progress_and_metrics_help(
+        LearnCommand.__doc__, "return", "validation", "undone", "learns", "failed"
+    )
 )

@@ -168,10 +168,10 @@ class NewCommand:
             return survey_topics(self.namespace, self.seconds)
         from rclpy.serialization import deserialize_message
 
-        from an_control.commissioning.bag import survey_bag
+        from an_control.commissioning.bag import survey_bag_topics
         from an_control.record.reader import Bag
 
-        return survey_bag(Bag(self.bag), self.namespace, deserialize_message)
+        return survey_bag_topics(Bag(self.bag), self.namespace, deserialize_message)
 
     def _write_files(self, texts: Mapping[Path, str]) -> None:
         """Write texts to files in the output folder, and print the files' paths."""

@@ -67,7 +67,7 @@ class RunCommand:
         controller = Controller(
             str(self.wiring), str(self.model), "numpy", monitor=self.monitor, recovery=self.recovery
         )
-        if self.check_rate and (refusal := controller.explain_wrong_rate()):
+        if self.check_rate and (refusal := controller.explain_control_rate_mismatch()):
             raise InputError(refusal)
         from an_control.ros.node import main
 

@@ -139,7 +139,7 @@ class SimCommand:
         controller = Controller(
             str(wiring), str(model), "numpy", monitor=self.monitor, recovery=self.recovery
         )
-        refusal = controller.explain_wrong_rate()
+        refusal = controller.explain_control_rate_mismatch()
         if refusal:
             raise InputError(refusal)
         try:

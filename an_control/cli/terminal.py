@@ -40,7 +40,7 @@ LINE_S, PART_LINE_S = 10.0, 30.0
 """Seconds between two lines of a run, and of `learn`, if the output is not a terminal."""
 
 
-def add_metric_meanings(help_text: str | None, *metric_names: str) -> str:
+def append_progress_and_metrics_help(help_text: str | None, *metric_names: str) -> str:
     """Append an explanation of a training run's progress line and its metrics to a help text.
 
     Args:

@@ -8,8 +8,8 @@ import tyro
 
 from an_control.cli.common import OutputFile, OutputFolder, require_packages, write_json
 from an_control.cli.distill import PartOptions
-from an_control.cli.help import add_sentence_on_environment_attributes
-from an_control.cli.terminal import ProgressLine, RunAtTerminal, add_metric_meanings
+from an_control.cli.help import append_environment_attributes_help
+from an_control.cli.terminal import ProgressLine, RunAtTerminal, append_progress_and_metrics_help
 from an_control.learning.api.evolution import EvolveOptions, evolve
 from an_control.learning.api.parts import PolicyParts
 from an_control.learning.command_line import format_command
@@ -53,8 +53,8 @@ class TrainCommand(EvolveOptions):
         return 0
 
 
-TrainCommand.__doc__ = add_sentence_on_environment_attributes(
-    add_metric_meanings(
+TrainCommand.__doc__ = append_environment_attributes_help(
+    append_progress_and_metrics_help(
         TrainCommand.__doc__, "best", "mean", "validation", "failed", "validation_failed", "note"
     )
 )

@@ -15,7 +15,7 @@ from an_control.cli.common import (
     require_packages,
     write_json,
 )
-from an_control.cli.terminal import ProgressLine, RunAtTerminal, add_metric_meanings
+from an_control.cli.terminal import ProgressLine, RunAtTerminal, append_progress_and_metrics_help
 from an_control.learning.api.monitor import MonitorOptions, train_monitor
 from an_control.learning.command_line import format_command
 from an_control.policy.onnx_file import get_monitor_path, is_onnx
@@ -68,4 +68,6 @@ class TrainMonitorCommand(MonitorOptions):
         return 0
 
 
-TrainMonitorCommand.__doc__ = add_metric_meanings(TrainMonitorCommand.__doc__, "learns")
+TrainMonitorCommand.__doc__ = append_progress_and_metrics_help(
+    TrainMonitorCommand.__doc__, "learns"
+)

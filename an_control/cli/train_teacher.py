@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import tyro
 
 from an_control.cli.common import OutputFile, OutputFolder, require_packages, write_json
-from an_control.cli.help import add_sentence_on_environment_attributes
-from an_control.cli.terminal import ProgressLine, RunAtTerminal, add_metric_meanings
+from an_control.cli.help import append_environment_attributes_help
+from an_control.cli.terminal import ProgressLine, RunAtTerminal, append_progress_and_metrics_help
 from an_control.learning.api.teacher import TeacherOptions, train_teacher
 from an_control.learning.command_line import format_command
 
@@ -45,6 +45,6 @@ class TrainTeacherCommand(TeacherOptions):
         return 0
 
 
-TrainTeacherCommand.__doc__ = add_sentence_on_environment_attributes(
-    add_metric_meanings(TrainTeacherCommand.__doc__, "return", "validation", "failed")
+TrainTeacherCommand.__doc__ = append_environment_attributes_help(
+    append_progress_and_metrics_help(TrainTeacherCommand.__doc__, "return", "validation", "failed")
 )

@@ -75,7 +75,7 @@ class BagSource(HeardSource):
         delay_s = super().delay_s
         return None if delay_s is None or abs(delay_s) > OTHER_CLOCK_S else delay_s
 
-    def describe_problem(self, observed_s: float, control_hz: float) -> str:
+    def describe_source_problem(self, observed_s: float, control_hz: float) -> str:
         """Return what is wrong with this source, such as "no message in 5 s"; "" if nothing is.
 
         Args:
@@ -89,13 +89,13 @@ class BagSource(HeardSource):
             )
         found = (
             super()
-            .describe_problem(observed_s, control_hz)
+            .describe_source_problem(observed_s, control_hz)
             .replace("no publisher", "is not in the bag")
         )
         jumps = f"its stamps jump {self.jumps} times" if self.jumps else ""
         return "; ".join(filter(None, [found, jumps]))
 
-    def list_notes_on_name_order(self) -> list[str]:
+    def list_notes_on_joint_name_order(self) -> list[str]:
         """Return a list with a note if messages list their joints in changing orders, else [].
 
         Such a change is not a problem, because each element is read by its name.
@@ -237,7 +237,7 @@ def listen_to_bag_and_list_notes(
         wrong_commands=(),
         disagreements=describe_disagreements(table, history),
     )
-    notes = [note for one in heard.values() for note in one.list_notes_on_name_order()]
+    notes = [note for one in heard.values() for note in one.list_notes_on_joint_name_order()]
     return listened, [*bag.notes, *notes]
 
 
@@ -258,7 +258,7 @@ def _append_message_times(source: BagSource, log_ns: int, stamp_ns: int | None) 
         source.delays_s.append((log_ns - stamp_ns) / 1e9)
 
 
-def survey_bag(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:
+def survey_bag_topics(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:
     """List the topics of a bag with their message types, rates and ranges of values.
 
     `an-control new` drafts a robot's wiring file from them.

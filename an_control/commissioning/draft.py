@@ -14,7 +14,7 @@ from an_control.commissioning.model_names import (
     HeardField,
     Match,
     match_channels_with_fields,
-    rename_matching_actuators,
+    rename_actuators_to_model_names,
 )
 from an_control.commissioning.survey import IMAGES, SubscribedTopic, Survey, SurveyedTopic
 from an_control.policy import Model
@@ -107,7 +107,7 @@ def draft_wiring_of_robot(
             match.channels,
             _describe_unmatched_channels_and_fields(match, model, survey),
         )
-        actuators = rename_matching_actuators(
+        actuators = rename_actuators_to_model_names(
             actuators, next((value for key, value, _ in command if key == "field"), ""), model
         )
         rate_hz = 1.0 / model.task.step_s if model.task.step_s else rate_hz
@@ -191,7 +191,7 @@ def _draft_channels_with_comments(source: str, topic: SurveyedTopic) -> Iterator
     """Yield a channel entry of the wiring for each number in a topic's messages, with a comment."""
     own_ages_s = {
         format_element_path("", name): _draft_max_age_s(one.gap_s) if one.gap_s else 0.0
-        for name, one in topic.seldom.items()
+        for name, one in topic.rarely_sent_joint_names.items()
     }
     for path, (low, high) in topic.ranges.items():
         channel = ChannelConfig(_make_channel_id(source, path, topic), source, path)
@@ -201,7 +201,7 @@ def _draft_channels_with_comments(source: str, topic: SurveyedTopic) -> Iterator
         if topic.type == LASER_SCAN and path == BEAMS:
             channel = _add_laser_range_limits(channel, topic)
         turning = topic.turning.get(path)
-        hint = turning.make_angle_advice(path) if turning is not None else ""
+        hint = turning.make_sine_and_cosine_advice(path) if turning is not None else ""
         yield channel, f"{low:.4g} .. {high:.4g}" + (f"; {hint}" if hint else "")
 
 

@@ -30,9 +30,9 @@ from an_control.ros.graph import (
 )
 from an_control.ros.inputs import (
     Inputs,
-    describe_wrong_clock,
-    describe_wrong_rate,
-    find_strongest_qos_on_topic,
+    describe_wrong_message_rate,
+    describe_wrong_stamp_clock,
+    find_strongest_common_qos_of_topic,
 )
 from an_control.ros.outputs import COMMAND_QOS
 from an_control.ros.temporary_node import DISCOVERY_S, create_temporary_node
@@ -95,7 +95,7 @@ class HeardSource:
         """Median delay in seconds from a message's stamp to its arrival; None without stamps."""
         return float(np.median(self.delays_s)) if self.delays_s else None
 
-    def describe_problem(self, observed_s: float, control_hz: float) -> str:
+    def describe_source_problem(self, observed_s: float, control_hz: float) -> str:
         """Return what is wrong with this source, such as "no message in 5 s"; "" if nothing is.
 
         Args:
@@ -124,11 +124,11 @@ class HeardSource:
                 " find out what delays the messages"
             )
         if self.rate_hz and len(self.times_s) >= ENOUGH and len(self.publishers) == 1:
-            wrong.append(describe_wrong_rate(self.config, [self.rate_hz], control_hz))
+            wrong.append(describe_wrong_message_rate(self.config, [self.rate_hz], control_hz))
         delay_s = self.delay_s or 0.0
         if len(self.publishers) > 1 and len(self.delays_s) >= ENOUGH:
             delay_s = sorted(self.delays_s, key=abs)[-ENOUGH]  # one clock may be wrong
-        wrong.append(describe_wrong_clock(self.config, -delay_s))
+        wrong.append(describe_wrong_stamp_clock(self.config, -delay_s))
         return "; ".join(filter(None, wrong))
 
 
@@ -355,7 +355,7 @@ def update_reading_ranges(
             raw[id_] = (value - config.offset) / config.scale
         if ANGULAR.search(config.field) and not (config.sine_or_cosine or config.wrap):
             one.turning.record_value((value - config.offset) / config.scale)
-            one.turns = one.turning.make_angle_advice(config.field.replace("*", "NAME"))
+            one.turns = one.turning.make_sine_and_cosine_advice(config.field.replace("*", "NAME"))
 
 
 def _store_publishers_of_source(node: Node, source: HeardSource) -> None:
@@ -368,7 +368,9 @@ def _store_publishers_of_source(node: Node, source: HeardSource) -> None:
     if not infos:
         source.elsewhere = suggest_similar_topic(node, source.topic, source.config.type)
     source.quality = (
-        _describe_quality_of_service(find_strongest_qos_on_topic(node, source.config.topic, 1))
+        _describe_quality_of_service(
+            find_strongest_common_qos_of_topic(node, source.config.topic, 1)
+        )
         if right
         else ""
     )

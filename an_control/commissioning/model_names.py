@@ -114,7 +114,7 @@ def match_channels_with_fields(heard_fields: Sequence[HeardField], model: Model)
     return Match(channels, missing, unused, doubtful)
 
 
-def rename_matching_actuators(
+def rename_actuators_to_model_names(
     actuators: Sequence[tuple[ActuatorConfig, str]], field: str, model: Model
 ) -> list[tuple[ActuatorConfig, str]]:
     """Give drafted actuators the names that a model has for them, if these names are similar.

@@ -18,7 +18,7 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 
 from an_control.ros.graph import get_owner_node_name
-from an_control.ros.inputs import find_strongest_qos_on_topic
+from an_control.ros.inputs import find_strongest_common_qos_of_topic
 from an_control.ros.temporary_node import DISCOVERY_S, create_temporary_node
 from an_control.wiring.command import MessageConfig
 from an_control.wiring.messages import (
@@ -75,7 +75,7 @@ class AngleDetector:
         self._travelled += abs(change)
         self._last = value
 
-    def make_angle_advice(self, path: str) -> str:
+    def make_sine_and_cosine_advice(self, path: str) -> str:
         """Return advice to read sine and cosine if the number is an angle that jumps or grows.
 
         Args:
@@ -120,7 +120,8 @@ class SurveyedTopic:
         first_s: The arrival time of the first message in seconds.
         last_s: The arrival time of the newest message in seconds.
         gap_s: The longest time in seconds between two messages. If messages list joint names: the
-            longest between two that contain the same name, without the names in `seldom`.
+            longest between two that contain the same name, without the names in
+            `rarely_sent_joint_names`.
         stamped: Whether any message had a stamp.
         ranges: The lowest and the highest value of each number, by field path.
         joints: The names that the messages list for their elements, such as those of joints; () if
@@ -156,7 +157,7 @@ class SurveyedTopic:
         return (most.messages - 1) / spread_s if spread_s > 0.0 else 0.0
 
     @property
-    def seldom(self) -> dict[str, NameTimes]:
+    def rarely_sent_joint_names(self) -> dict[str, NameTimes]:
         """The joint names in less than half as many messages as the most frequent name."""
         most = max((one.messages for one in self.times.values()), default=0)
         return {name: one for name, one in self.times.items() if 2 * one.messages < most}
@@ -254,7 +255,7 @@ def _subscribe_to_topic(node: Node, topic: SurveyedTopic, message_class: Any) ->
         """Update the topic's statistics with a message that has just arrived."""
         update_topic_statistics(topic, message, stamp_of(message) is not None, time.monotonic())
 
-    qos = find_strongest_qos_on_topic(node, topic.name, 10)
+    qos = find_strongest_common_qos_of_topic(node, topic.name, 10)
     node.create_subscription(message_class, topic.name, update_statistics_of_topic, qos)
 
 
@@ -275,14 +276,16 @@ def update_topic_statistics(
     for name in names or ("",):
         count, first_s, last_s, gap_s = topic.times.get(name, NameTimes(0, now_s, now_s, 0.0))
         topic.times[name] = NameTimes(count + 1, first_s, now_s, max(gap_s, now_s - last_s))
-    seldom = topic.seldom
-    topic.gap_s = max(one.gap_s for name, one in topic.times.items() if name not in seldom)
+    rarely_sent_joint_names = topic.rarely_sent_joint_names
+    topic.gap_s = max(
+        one.gap_s for name, one in topic.times.items() if name not in rarely_sent_joint_names
+    )
     topic.joints = tuple(dict.fromkeys((*topic.joints, *names)))
     topic.messages, topic.last_s = topic.messages + 1, now_s
     topic.stamped |= has_stamp
     if topic.type in IMAGES:
         return
-    for path, low, high in iterate_number_ranges(message):
+    for path, low, high in iterate_message_number_ranges(message):
         before = topic.ranges.get(path, (low, high))
         # unlike min and max, these leave out NaN
         topic.ranges[path] = float(np.fmin(low, before[0])), float(np.fmax(high, before[1]))
@@ -335,7 +338,9 @@ def _read_element_names(message: Any) -> tuple[str, ...]:
     return tuple(names) if isinstance(names, list) else ()
 
 
-def iterate_number_ranges(message: Any, prefix: str = "") -> Iterator[tuple[str, float, float]]:
+def iterate_message_number_ranges(
+    message: Any, prefix: str = ""
+) -> Iterator[tuple[str, float, float]]:
     """Yield (field path, lowest value, highest value) for each number in a message.
 
     For example ("linear.x", 0.5, 0.5): both values are the number itself. Only a long array without
@@ -357,7 +362,7 @@ def iterate_number_ranges(message: Any, prefix: str = "") -> Iterator[tuple[str,
                 if np.isfinite(one):
                     yield f"{angle}({path})", one, one
         elif kind.message_type and not kind.array:
-            yield from iterate_number_ranges(value, f"{path}.")
+            yield from iterate_message_number_ranges(value, f"{path}.")
         elif kind.is_numeric and not kind.array:
             if np.isfinite(number := float(value[0] if kind.base == "octet" else value)):
                 yield path, number, number

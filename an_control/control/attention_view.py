@@ -17,7 +17,7 @@ STRONGEST = 0.75
 HIDDEN = np.array([60.0, 60.0, 90.0])
 
 
-def select_attention_columns(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
+def select_attention_of_channels(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
     """Return the attention weights (M queries, N) of the newest step, with one column for each id.
 
     Args:
@@ -33,7 +33,7 @@ def select_attention_columns(policy: Policy, ids: Sequence[str]) -> np.ndarray |
     return None if attention is None or places is None else attention[:, places]
 
 
-def select_key_rows(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
+def select_attention_keys_of_channels(policy: Policy, ids: Sequence[str]) -> np.ndarray | None:
     """Return the attention keys (N, k) of the newest step, one row of k numbers for each id.
 
     Channels with similar keys get similar attention. If a policy reads camera images, the row of an

@@ -44,7 +44,7 @@ class BringUp:
         self._target: Values | None = None
         self.done = True
 
-    def start_motion(self) -> None:
+    def start_moving_to_start_pose(self) -> None:
         """Start the motion to the start pose from the positions that are measured next."""
         self.done = not self._moved.any()
         self._target = None

@@ -109,8 +109,8 @@ class SafeCommand:
     """The command that does no harm: for each actuator a fixed value or its measured position.
 
     An actuator whose safe value is "hold" keeps the position that was measured when the safe
-    command was first asked for, until `forget_positions` is called. All methods may be called from
-    any thread.
+    command was first asked for, until `forget_held_positions` is called. All methods may be called
+    from any thread.
 
     Args:
         command: The command section of the wiring, with the safe value of each actuator.
@@ -126,12 +126,12 @@ class SafeCommand:
         self._measured = np.full(len(self._fixed), np.nan)
         self._held: Values | None = None
 
-    def record_positions(self, positions: Values) -> None:
+    def record_measured_positions(self, positions: Values) -> None:
         """Record the newest measured positions (A,); NaN for actuators that were never measured."""
         self._measured = positions
 
     @property
-    def is_known(self) -> bool:
+    def has_all_needed_positions(self) -> bool:
         """Whether the safe command is known: all positions that it has to hold were measured."""
         return bool(np.isfinite(self()).all())
 
@@ -149,12 +149,12 @@ class SafeCommand:
                 self._held = held
         return held
 
-    def forget_positions(self, *, also_measured: bool = False) -> None:
+    def forget_held_positions(self, *, also_measured: bool = False) -> None:
         """Forget the held positions, so that the next safe command holds the newest measured ones.
 
         Args:
             also_measured: Whether to forget the measured positions too. Then the safe command is
-                unknown until `record_positions` is called.
+                unknown until `record_measured_positions` is called.
         """
         if self._moves:
             self._held = None
@@ -205,7 +205,7 @@ class SafetyGate:
         self.last = LastCommand()
         self.safe_command = SafeCommand(command, (self._low, self._high))
         self.counts = GateCounts()
-        self.restart_from_safe_command()
+        self.restart_ramp_from_safe_command()
 
     def set_ramp(self, ramp_s: float) -> None:
         """Set the duration of the ramp from the safe command to the policy's commands, in seconds.
@@ -214,7 +214,7 @@ class SafetyGate:
         """
         self._next_ramp_periods = max(0, round(ramp_s / self._step_s))
 
-    def restart_from_safe_command(self) -> None:
+    def restart_ramp_from_safe_command(self) -> None:
         """Restart from the safe command, so that the ramp to the policy's commands starts again."""
         self._given = self.safe_command()
         self._ramped_periods, self._ramp_periods = 0.0, self._next_ramp_periods
@@ -231,20 +231,20 @@ class SafetyGate:
         """
         self._given = np.where(np.isfinite(positions), positions, self.safe_command())
 
-    def restart_at_next_positions(self) -> None:
+    def restart_ramp_at_next_positions(self) -> None:
         """Restart from the safe command, with positions that are measured after this call.
 
         Call this at activation, because positions that were measured before may be old.
         """
-        self.safe_command.forget_positions(also_measured=True)
-        self.restart_from_safe_command()
+        self.safe_command.forget_held_positions(also_measured=True)
+        self.restart_ramp_from_safe_command()
 
-    def reset_to_safe_command(self) -> Values:
+    def restart_ramp_and_get_safe_command(self) -> Values:
         """Return the safe command (A,), and blend from it to the policy's commands from now on."""
-        self.restart_from_safe_command()
+        self.restart_ramp_from_safe_command()
         return self._given.copy()
 
-    def compute_periods_since_last_command(self, now_ns: int | None) -> float:
+    def compute_control_periods_since_command(self, now_ns: int | None) -> float:
         """Return the time since the previous command in control periods, at most 1.
 
         Args:
@@ -275,9 +275,9 @@ class SafetyGate:
         if not (allowed == command).all():
             if not np.isfinite(command).all():
                 self.counts.not_finite += 1
-                return self.reset_to_safe_command()
+                return self.restart_ramp_and_get_safe_command()
             self.counts.limited += 1
-        periods = self.compute_periods_since_last_command(now_ns)
+        periods = self.compute_control_periods_since_command(now_ns)
         if ramped:
             self._ramped_periods = min(self._ramped_periods + periods, self._ramp_periods)
         self.authority = 1.0
@@ -288,7 +288,7 @@ class SafetyGate:
             mixed = self.authority * allowed + (1.0 - self.authority) * self._ramp_start
             allowed = np.clip(mixed, self._low, self._high)
             self.counts.ramped += 1
-        self.safe_command.forget_positions()
+        self.safe_command.forget_held_positions()
         if self._any_rated:
             slowed = self._limit_rate_of_change(allowed, periods)
             if (slowed != allowed).any():
@@ -428,7 +428,7 @@ class Watchdog:
         self._last_s = self._fed_s = now_s
         self.begun, self.tripped = True, False
 
-    def send_safe_if_due_and_compute_wait_s(self, now_s: float) -> float:
+    def send_due_safe_command_and_get_wait_s(self, now_s: float) -> float:
         """Send the safe command if it is due; return the seconds to wait before the next call.
 
         Args:
@@ -453,4 +453,4 @@ class Watchdog:
         self._on_start()
         wait_s = 0.0
         while not self._end.wait(wait_s):
-            wait_s = self.send_safe_if_due_and_compute_wait_s(time.monotonic())
+            wait_s = self.send_due_safe_command_and_get_wait_s(time.monotonic())

@@ -23,10 +23,10 @@ from an_control.control.model_wiring_check import (
     check_channels_of_fixed_order_model,
     check_wiring_fits_model,
     compare_channels,
+    describe_all_zero_weights,
     describe_channel_differences,
-    describe_dead_policy,
-    describe_unread_sources_by_name,
-    explain_wrong_rate,
+    describe_sources_without_channel,
+    explain_control_rate_mismatch,
     get_trained_ramp_s,
     has_discrete_action,
 )
@@ -108,7 +108,7 @@ class ActingPolicy:
         return self._now.policy
 
     @property
-    def newest_model(self) -> LoadedModel:
+    def pending_or_acting_model(self) -> LoadedModel:
         """The new model if one is about to take over, else the model that acts."""
         return self._next or self._now
 
@@ -347,14 +347,14 @@ class Controller:
         wanted = self.acting.wanted
         if self.safe_reason or wanted is None:
             self.bring_up.pause()
-            return self.gate.reset_to_safe_command()
+            return self.gate.restart_ramp_and_get_safe_command()
         if not self.bring_up.done:
             assert self.table.measured is not None
             number = self.gate.last.values_and_sequence_number[1]
             if 0 <= self._known_to_bring_up < number - 1:  # the watchdog or another node commanded
                 self.bring_up.pause()
             self._known_to_bring_up = number
-            periods = self.gate.compute_periods_since_last_command(now_ns)
+            periods = self.gate.compute_control_periods_since_command(now_ns)
             if self.gate.last.values is None:
                 self.gate.restart_from_positions(self.table.measured.values)
             target = self.bring_up(self.table.measured.values, periods)
@@ -374,9 +374,9 @@ class Controller:
         """
         self.table.stop_expecting_absent_channels()
         self.gate.last.forget_own_command()
-        self.gate.restart_at_next_positions()
+        self.gate.restart_ramp_at_next_positions()
         if bring_up:
-            self.bring_up.start_motion()
+            self.bring_up.start_moving_to_start_pose()
         else:
             self.bring_up.cancel()
 
@@ -386,7 +386,7 @@ class Controller:
         The caller must send it as the final command.
         """
         self.bring_up.cancel()
-        return self.gate.reset_to_safe_command()
+        return self.gate.restart_ramp_and_get_safe_command()
 
     def reset(self) -> None:
         """Start a new episode: reset the state of the policy, and discard old camera frames."""
@@ -416,7 +416,7 @@ class Controller:
         if measured.are_too_old:
             instead = np.full(len(positions), np.nan) if last is None else last
             positions = np.where(measured.is_old & np.isfinite(positions), instead, positions)
-        self.gate.safe_command.record_positions(positions)
+        self.gate.safe_command.record_measured_positions(positions)
 
     def make_rewired_table(self, wiring: Wiring) -> ChannelTable:
         """Make the table that reads sensors by a changed wiring; `rewire` puts it to use.
@@ -472,12 +472,12 @@ class Controller:
             f" {channels}, {self.wiring.rate_hz:g} Hz"
         )
 
-    def explain_wrong_rate(self) -> str:
+    def explain_control_rate_mismatch(self) -> str:
         """Return why the policy should not run at the wiring's control rate, or "" if it may.
 
         It may if it was trained at this rate (with a tolerance of 10 %) or at an unknown one.
         """
-        return explain_wrong_rate(self.wiring, self.acting.policy.model)
+        return explain_control_rate_mismatch(self.wiring, self.acting.policy.model)
 
     def explain_disabled_monitor(self) -> str:
         """Return why the model file turns off the identity monitor, which detects rewired sensors.
@@ -499,11 +499,11 @@ class Controller:
         said = describe_channel_differences(found, self.acting.model_path, monitor_is_on=watched)
         warnings = (
             self.explain_disabled_monitor(),
-            describe_dead_policy(self.acting.model_path, policy.model),
+            describe_all_zero_weights(self.acting.model_path, policy.model),
         )
         return (
             *said,
-            *describe_unread_sources_by_name(self.wiring).values(),
+            *describe_sources_without_channel(self.wiring).values(),
             *filter(None, warnings),
         )
 
@@ -515,7 +515,11 @@ class Controller:
         `seen` to the command's number; -1 if unknown.
         """
         sent, self.seen = self.gate.last.values_and_sequence_number
-        if sent is None and self.acting.wanted is not None and self.gate.safe_command.is_known:
+        if (
+            sent is None
+            and self.acting.wanted is not None
+            and self.gate.safe_command.has_all_needed_positions
+        ):
             return self.gate.safe_command()
         return sent
 

@@ -68,7 +68,7 @@ def check_wiring_fits_model(
     check_channels_of_fixed_order_model(wiring, ids, model_path, model)
 
 
-def explain_wrong_rate(wiring: Wiring, model: Model) -> str:
+def explain_control_rate_mismatch(wiring: Wiring, model: Model) -> str:
     """Return why a model should not run at the wiring's control rate, or "" if it may.
 
     It may if it was trained at this rate (with a tolerance of 10 %) or at an unknown one.
@@ -83,7 +83,7 @@ def explain_wrong_rate(wiring: Wiring, model: Model) -> str:
     )
 
 
-def describe_dead_policy(model_path: str, model: Model) -> str:
+def describe_all_zero_weights(model_path: str, model: Model) -> str:
     """Return a warning if all weights of a model's policy are 0, else "".
 
     For an ONNX model, whose weights are not read, the result is "".
@@ -240,7 +240,9 @@ class ActionOrder:
         return action
 
 
-def describe_scale_differences(wiring: Wiring, model_path: str, model: Model) -> tuple[str, ...]:
+def describe_action_scale_differences(
+    wiring: Wiring, model_path: str, model: Model
+) -> tuple[str, ...]:
     """Return a sentence for each actuator whose scale or offset differs from the model file's.
 
     Scale and offset convert an action to a command in physical units. A model file names them only
@@ -265,7 +267,7 @@ def describe_scale_differences(wiring: Wiring, model_path: str, model: Model) ->
     return tuple(said)
 
 
-def describe_assumed_limit(model_path: str, model: Model) -> str:
+def describe_assumed_action_limit(model_path: str, model: Model) -> str:
     """Return a note if an ONNX model's actions are only assumed to be limited to -1..1, else "".
 
     The note says how to name the true limit in a file.
@@ -371,7 +373,7 @@ def describe_channel_differences(
     return tuple(said)
 
 
-def describe_unread_sources_by_name(wiring: Wiring) -> dict[str, str]:
+def describe_sources_without_channel(wiring: Wiring) -> dict[str, str]:
     """Return a note for each topic in the wiring that feeds no channel of the policy.
 
     A topic that only feeds the measured positions of actuators gets no note.

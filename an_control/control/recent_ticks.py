@@ -61,7 +61,7 @@ class RecentTicks:
         self._gap = True
         self._last_ns = 0
 
-    def mark_gap(self) -> None:
+    def mark_gap_before_next_tick(self) -> None:
         """Mark the next tick as one that does not directly follow the tick before it."""
         self._gap, self._complete = True, True
 

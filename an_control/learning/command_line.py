@@ -22,7 +22,7 @@ def format_flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def name_setting(
+def get_setting_name_for_user(
     key: str, options: type[Any], other_names: Mapping[str, str], has_recipe: bool = False
 ) -> str:
     """Return the name by which the user of a command knows a setting, for an error message.

@@ -103,7 +103,7 @@ class PatchDisturbance(TrainingDisturbance):
     allowed_names = ("missing", "delay", "lose", "repeat")
 
 
-def assign_equal_probabilities(
+def parse_equally_probable_disturbances(
     texts: Sequence[str], total_probability: float
 ) -> dict[Fault, float]:
     """Parse texts of disturbances, and return a mapping that gives each the same probability.

@@ -112,7 +112,7 @@ class BlackBox:
         )
         self._thread.start()
 
-    def move_notes_from(self, queue: deque[Note]) -> None:
+    def move_queued_notes_into_box(self, queue: deque[Note]) -> None:
         """Move all notes from a queue into the black box, then drop its oldest notes.
 
         Notes are dropped until the limits of duration and memory are met.
@@ -127,7 +127,7 @@ class BlackBox:
             batch = batches.popleft()
             self._bytes -= batch.bytes
             for note in batch.events:
-                self._state.update_events_to_repeat(note)
+                self._state.remember_event_for_new_files(note)
 
     def _pop_oldest_batch(self, queue: deque[Note]) -> Batch:
         """Remove the oldest notes from a queue, and return them as a batch.
@@ -175,7 +175,7 @@ class BlackBox:
             self._batches[-1].end_ns if self._batches else time.time_ns() - self._encoder.offset_ns
         )
 
-    def request_and_get_folder(self) -> str:
+    def request_saving_and_get_folder(self) -> str:
         """Request that the black box is written to disk, and return its future folder at once.
 
         A black box that was requested before and waits to be written serves this request as well.
@@ -205,7 +205,7 @@ class BlackBox:
                 take_notes()
                 notes = [note for batch in self._batches for note in batch.notes]
                 newest_ns = self._batches[-1].end_ns if self._batches else None
-                head = self._state.make_file_head(self._encoder, newest_ns)
+                head = self._state.make_first_entries_of_file(self._encoder, newest_ns)
             try:
                 self._write(Path(path), notes, head)
             except Exception as error:
@@ -225,7 +225,7 @@ class BlackBox:
         finally:
             bag.close()
 
-    def get_text_and_figures(self) -> tuple[str, dict[str, str]]:
+    def get_black_box_diagnostics(self) -> tuple[str, dict[str, str]]:
         """Return the state of the black box for the diagnostics: a text, and figures by name."""
         values = {"black box [MiB]": f"{self._bytes / 2**20:.1f}"}
         values["messages"] = str(sum(len(batch.notes) for batch in tuple(self._batches)))

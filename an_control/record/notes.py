@@ -187,7 +187,7 @@ class SessionState:
         """Return the model file that was read from a path; None if it is not kept any more."""
         return self._models.get(path)
 
-    def update_events_to_repeat(self, note: Note) -> None:
+    def remember_event_for_new_files(self, note: Note) -> None:
         """Update the events (changes of state) that each new file repeats, after a new event.
 
         Only events whose effect still holds are repeated. An event replaces the earlier one of its
@@ -213,7 +213,7 @@ class SessionState:
         state.pop(kind, None)
         state[kind] = event
 
-    def make_file_head(self, encoder: NoteEncoder, newest_ns: int | None) -> FileHead:
+    def make_first_entries_of_file(self, encoder: NoteEncoder, newest_ns: int | None) -> FileHead:
         """Return the content to write at the start of a new file.
 
         It holds the events that are still in force, such as an e-stop, and the model files.

@@ -86,7 +86,7 @@ class RecordOptions:
     black_box_s: float
 
 
-def get_needed_install_command() -> str:
+def get_recording_install_command() -> str:
     """Return the shell command that installs the packages for recording; "" if none is missing."""
     return "" if find_spec("mcap") else "pip install 'an_control[record]'"
 
@@ -108,7 +108,7 @@ class MessageNumbers:
         """Return the number of a source; 0 if no source has this name, or the name is None."""
         return 0 if source is None else self.sources.get(source, 0)
 
-    def count_if_new(self, topic: str, message: Any) -> bool:
+    def count_message_if_new(self, topic: str, message: Any) -> bool:
         """Count a message, unless it is the object that was counted last.
 
         So a message that is delivered to several sources is counted once.
@@ -123,7 +123,7 @@ class MessageNumbers:
         self._newest_of_topic[topic] = self._count
         return True
 
-    def count_since_newest(self, topic: str) -> int:
+    def count_messages_since_newest(self, topic: str) -> int:
         """Return how many messages, of all topics, were counted after a topic's newest one."""
         return self._count - self._newest_of_topic[topic]
 
@@ -196,13 +196,15 @@ class NodeRecorder:
 
         heads = iter([FileHead((), {})])  # the first file has all events and models anyway
 
-        def make_file_head() -> FileHead:
+        def make_first_entries_of_file() -> FileHead:
             """Return the content to write at the start of a file; there is none in the first."""
-            return next(heads, None) or self._state.make_file_head(self._encoder, self._newest_ns)
+            return next(heads, None) or self._state.make_first_entries_of_file(
+                self._encoder, self._newest_ns
+            )
 
         def make_folder() -> BagFolder:
             """Create the folder of the recording, and return the object that writes its files."""
-            return BagFolder(Path(self.path), make_file_head, self._options.limits)
+            return BagFolder(Path(self.path), make_first_entries_of_file, self._options.limits)
 
         return Writer(make_folder, lambda reason: self._log(f"recording has ended: {reason}"))
 
@@ -272,7 +274,7 @@ class NodeRecorder:
         """
         messages = self._messages
         place = messages.get_source_number(source)
-        if not messages.count_if_new(topic, message):
+        if not messages.count_message_if_new(topic, message):
             if source is not None:
                 self.record_delivery_to_source(topic, source, now_ns)
             return
@@ -289,7 +291,7 @@ class NodeRecorder:
             now_ns: Present time in ns, of the node's clock.
         """
         if place := self._messages.get_source_number(source):
-            back = self._messages.count_since_newest(topic)
+            back = self._messages.count_messages_since_newest(topic)
             self._notes.append((NUMBERS, STORE, (place, back), now_ns))
 
     def record_tick(self, now_ns: int, stamp_ns: int | None, *, sends_command: bool) -> None:
@@ -301,7 +303,7 @@ class NodeRecorder:
             sends_command: Whether the node sends the command of this tick.
         """
         controller, self._ticks, self._tick_ns = self._controller, self._ticks + 1, now_ns
-        newest = controller.acting.newest_model
+        newest = controller.acting.pending_or_acting_model
         if newest.policy is not self._policy:
             self._policy = newest.policy
             known = self._state.get_model_file(newest.path)
@@ -437,7 +439,7 @@ class NodeRecorder:
         """Pass all queued notes to the writer, or to the black box if there is no writer."""
         notes = self._notes
         if self._black_box is not None:
-            self._black_box.move_notes_from(notes)
+            self._black_box.move_queued_notes_into_box(notes)
             return
         if self._writer is None:
             notes.clear()
@@ -451,7 +453,7 @@ class NodeRecorder:
             self._newest_ns = note[-1]
             entry = self._encoder.make_bag_entry(note)
             if note[0] == EVENT:
-                self._state.update_events_to_repeat(note)
+                self._state.remember_event_for_new_files(note)
             size += len(entry.data) + OVERHEAD_BYTES
             entries.append(entry)
             if size > MAX_BATCH_BYTES:
@@ -477,10 +479,10 @@ class NodeRecorder:
             return "" if self._writer.stopped else f"; recorded in {self.path}"
         if self._black_box is None:
             return ""
-        folder = self._black_box.request_and_get_folder()
+        folder = self._black_box.request_saving_and_get_folder()
         return f"; the last {self._options.black_box_s:g} s are in {folder}"
 
-    def get_text_health_and_figures(self) -> tuple[str, bool, dict[str, Any]]:
+    def get_recording_diagnostics(self) -> tuple[str, bool, dict[str, Any]]:
         """Return the state of recording for the diagnostics.
 
         Returns:
@@ -491,7 +493,7 @@ class NodeRecorder:
         if writer is None:
             if self._black_box is None:
                 return "off", True, {}
-            text, values = self._black_box.get_text_and_figures()
+            text, values = self._black_box.get_black_box_diagnostics()
             return text, True, values
         values = {
             "folder": self.path,

@@ -152,7 +152,7 @@ class SessionReplay:
             self.summary.extend_period(entry.log_ns)
             session.repeat_tick(TICK_NUMBERS.decode_numbers(entry.data))
         elif name == STORE:
-            session.pass_message_to_further_source(STORED_NUMBERS.decode_numbers(entry.data))
+            session.pass_earlier_message_to_source(STORED_NUMBERS.decode_numbers(entry.data))
         elif name == GATE_TOPIC:
             session.gate_numbers = GATE_NUMBERS.decode_numbers(entry.data)
         elif name == COMMAND:

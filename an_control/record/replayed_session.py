@@ -240,7 +240,7 @@ class NewestMessages:
         self.newest[entry.topic] = received
         return received
 
-    def find_earlier(self, messages_since: int) -> ReceivedMessage | None:
+    def find_message_counting_back(self, messages_since: int) -> ReceivedMessage | None:
         """Return an earlier message, given how many messages were recorded after it.
 
         The result is None unless the message is still the newest one of its topic.
@@ -322,7 +322,7 @@ class ReplayedSession:
             self.controller.reset()
             if event["lockstep"]:
                 self._last.values_time_and_number = None
-                self.controller.gate.restart_at_next_positions()
+                self.controller.gate.restart_ramp_at_next_positions()
 
     def _apply_wiring_event(self, event: dict[str, Any]) -> None:
         """Load the recorded wiring file. Make the controller if the session has none yet."""
@@ -423,7 +423,7 @@ class ReplayedSession:
         if entry.sequence:
             self._pass_message_to_source(entry.sequence, received)
 
-    def pass_message_to_further_source(self, source_and_messages_since: tuple[int, ...]) -> None:
+    def pass_earlier_message_to_source(self, source_and_messages_since: tuple[int, ...]) -> None:
         """Pass an earlier message to one more source (subscribed topic) that received it too.
 
         Args:
@@ -432,7 +432,7 @@ class ReplayedSession:
                 message to pass.
         """
         place, back = source_and_messages_since
-        received = self.messages.find_earlier(back)
+        received = self.messages.find_message_counting_back(back)
         if received is not None:
             self._pass_message_to_source(place, received)
         else:
@@ -578,7 +578,7 @@ class ReplayedSession:
             return controller.stop_and_get_safe_command()
         if kind == CommandKind.WATCHDOG:
             return controller.gate.safe_command()
-        return controller.gate.reset_to_safe_command()
+        return controller.gate.restart_ramp_and_get_safe_command()
 
     def _round_to_field_types(self, values: np.ndarray) -> np.ndarray:
         """Return a command (A,), rounded as it would be in the fields of its messages.

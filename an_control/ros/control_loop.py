@@ -9,7 +9,7 @@ policy still computes, with the commands that another node really sends as its p
 
 A tick that takes a few control periods longer than usual makes the watchdog send the safe command,
 and delays messages that arrive meanwhile. So everything that is slow at its first use is used once
-when the node is configured (`prepare_first_ticks`).
+when the node is configured (`log_configuration_and_warm_up`).
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Loop:
             """Finds wrong lines of the wiring while the node runs; None: nothing does."""
             if corrects is not None:
                 self.doctor = RunningDoctor(
-                    node.get_logger(), controller, self.correct_conversions, corrects
+                    node.get_logger(), controller, self.correct_scales_and_offsets, corrects
                 )
                 opened.callback(self.doctor.close)
             self._reports = LoopReports(
@@ -266,15 +266,17 @@ class Loop:
         self.controller.reset()
         self._ticker.accept_any_next_stamp()
         if self.doctor is not None:
-            self.doctor.mark_gap()
+            self.doctor.mark_gap_before_next_tick()
         if self._ticker.lockstep:  # in a simulator what was sent is part of the last episode
             self._output.forget_commands()
-            self.controller.gate.restart_at_next_positions()
+            self.controller.gate.restart_ramp_at_next_positions()
 
     def send_safe_command_now(self) -> None:
         """Send the safe command at once if the node is active, because the e-stop was set."""
         if self.active:
-            self._send_safe_command(self.controller.gate.reset_to_safe_command, CommandKind.HALT)
+            self._send_safe_command(
+                self.controller.gate.restart_ramp_and_get_safe_command, CommandKind.HALT
+            )
 
     def make_rewired_table(self, wiring: Wiring) -> ChannelTable:
         """Make the table that reads sensors by a changed wiring; `rewire` puts it to use.
@@ -308,7 +310,7 @@ class Loop:
             moved, self._ticker.is_tick_with_stamp_pending
         )
 
-    def correct_conversions(self, conversions: Conversions) -> None:
+    def correct_scales_and_offsets(self, conversions: Conversions) -> None:
         """Read some channels with another scale and offset from the next tick on.
 
         Args:
@@ -343,14 +345,14 @@ class Loop:
         values = {id_: list(pair) for id_, pair in conversions.items()}
         self._record.record_event("correct", values=values)
 
-    def set_corrected_kinds(self, kinds: Sequence[str]) -> None:
+    def set_automatically_corrected_mistakes(self, kinds: Sequence[str]) -> None:
         """Set which mistakes in the wiring are corrected automatically while the node runs.
 
         Args:
             kinds: Some of "scale", "sign" and "offset". If empty, earlier corrections are undone.
         """
         if self.doctor is not None:
-            self.doctor.set_automatically_corrected_kinds(kinds)
+            self.doctor.set_mistake_kinds_to_correct(kinds)
 
     def save_black_box_and_describe_file(self, why: str) -> str:
         """Write the black box (record of the last seconds) into a file.
@@ -415,7 +417,10 @@ class Loop:
         sent_ns = self._clock.read_ros_time_ns() if stamp_ns is None else stamp_ns
         with self._output.lock:
             if self._guard.exceeds_watchdog_timeout(decided_s - tick_begin_s):
-                command, kind = controller.gate.reset_to_safe_command(), CommandKind.TOO_LATE
+                command, kind = (
+                    controller.gate.restart_ramp_and_get_safe_command(),
+                    CommandKind.TOO_LATE,
+                )
             else:
                 decided_ns = self._clock.now_ns() if stamp_ns is None else None
                 command, kind = controller.compute_command(decided_ns), CommandKind.POLICY
@@ -571,9 +576,9 @@ class LoopGuard:
             sent: Whether the safe command could be sent.
         """
         limit_s, now_s = self.watchdog.timeout_s, time.monotonic()
-        before = sum(count for _, count in self._trips.pop_suppressed_counts(now_s))
+        before = sum(count for _, count in self._trips.pop_suppressed_line_counts(now_s))
         more = f"; {before} more trips since the line before" if before else ""
-        if not self._trips.count_line_and_check_allowed("", now_s):
+        if not self._trips.count_log_line_and_check_allowed("", now_s):
             return
         done = (
             "safe command"
@@ -718,7 +723,7 @@ def _check_any_source_has_stamps(table: ChannelTable) -> None:
         raise WiringError(table.wiring.file, "sources", types, allowed)
 
 
-def prepare_first_ticks(logger: RcutilsLogger, controller: Controller) -> None:
+def log_configuration_and_warm_up(logger: RcutilsLogger, controller: Controller) -> None:
     """Log the configuration, and do now what is slow and would delay the first ticks.
 
     This is a garbage collection, and the first log call, for which Python visits all modules.

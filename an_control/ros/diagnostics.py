@@ -25,7 +25,7 @@ from rclpy.node import Node
 
 from an_control.control.command_safety import Watchdog
 from an_control.control.controller import Controller
-from an_control.control.model_wiring_check import describe_unread_sources_by_name, join_names
+from an_control.control.model_wiring_check import describe_sources_without_channel, join_names
 from an_control.policy.interface import MonitorReport
 from an_control.record.recorder import NodeRecorder
 from an_control.ros.doctor.running_doctor import RunningDoctor
@@ -37,7 +37,7 @@ from an_control.ros.graph import (
     select_endpoints_by_type,
     suggest_similar_topic,
 )
-from an_control.ros.inputs import Inputs, describe_wrong_clock, describe_wrong_rate
+from an_control.ros.inputs import Inputs, describe_wrong_message_rate, describe_wrong_stamp_clock
 from an_control.ros.outputs import COMMAND_QOS, CommandOutput
 from an_control.ros.recording import describe_missing_black_box
 from an_control.wiring import Notice, Readings, SourceStatus
@@ -107,7 +107,7 @@ class TickTimes:
         """
         return _compute_percentile(self._durations_s[: self.count], percent) * 1e6
 
-    def compute_age_percentile_ms(self, percent: float) -> float:
+    def compute_reading_age_percentile_ms(self, percent: float) -> float:
         """Return a percentile of the ages in milliseconds of the newest ticks' readings.
 
         Args:
@@ -207,7 +207,9 @@ class DiagnosticsReport:
         if not controller.acting.policy.permutation_invariant:
             values["attention"] = NO_ATTENTION
         for name, share in (("p50", 50.0), ("p99", 99.0)):
-            values[f"age of readings {name} [ms]"] = f"{ticks.compute_age_percentile_ms(share):.2f}"
+            values[f"age of readings {name} [ms]"] = (
+                f"{ticks.compute_reading_age_percentile_ms(share):.2f}"
+            )
         for name, share in (("p50", 50.0), ("p99", 99.0), ("max", 100.0)):
             values[f"tick {name} [us]"] = f"{ticks.compute_duration_percentile_us(share):.1f}"
         return self._make_status("policy", level, text, values)
@@ -233,7 +235,7 @@ class DiagnosticsReport:
             return (
                 [self._make_status("monitor", WARN, warning, {"setting": "off"})] if warning else []
             )
-        fine, text, values = make_ok_text_and_values_of_monitor_report(report)
+        fine, text, values = make_monitor_diagnostics(report)
         return [self._make_status("monitor", OK if fine else WARN, text, values)]
 
     def _make_doctor_statuses(self) -> list[DiagnosticStatus]:
@@ -296,7 +298,7 @@ class DiagnosticsReport:
         if self._recorder is None:
             missing = describe_missing_black_box(self._node)
             return self._make_status("recording", WARN if missing else OK, missing or "off", {})
-        text, fine, values = self._recorder.get_text_health_and_figures()
+        text, fine, values = self._recorder.get_recording_diagnostics()
         return self._make_status("recording", OK if fine else WARN, text, values)
 
     def _make_wiring_status(self, sources: list[SourceStatus]) -> DiagnosticStatus:
@@ -393,7 +395,7 @@ class DiagnosticsReport:
         else:
             wrong = self._find_source_problems_by_kind(source, rates_hz if publishers == 1 else [])
             self._found |= {(part, kind): (WARN, words) for kind, words in wrong.items()}
-            if unread := describe_unread_sources_by_name(self._controller.wiring).get(source.name):
+            if unread := describe_sources_without_channel(self._controller.wiring).get(source.name):
                 wrong["unread"] = unread  # logged already
             text = "; ".join(wrong.values()) or text
         values = {
@@ -450,10 +452,12 @@ class DiagnosticsReport:
             return wrong
         config = self._controller.wiring.find_source(source.name)
         if len(rates_hz) == RATE_REPORTS and min(rates_hz) > 0.0:
-            wrong["rate"] = describe_wrong_rate(config, rates_hz, self._controller.wiring.rate_hz)
+            wrong["rate"] = describe_wrong_message_rate(
+                config, rates_hz, self._controller.wiring.rate_hz
+            )
         if source.fresh and source.stamp_ns is not None and source.age_s is not None:
             now_s = self._node.get_clock().now().nanoseconds / 1e9
-            wrong["clock"] = describe_wrong_clock(
+            wrong["clock"] = describe_wrong_stamp_clock(
                 config, source.stamp_ns / 1e9 - (now_s - source.age_s)
             )
         return {kind: text for kind, text in wrong.items() if text}
@@ -497,7 +501,7 @@ class DiagnosticsReport:
         )
 
 
-def make_ok_text_and_values_of_monitor_report(
+def make_monitor_diagnostics(
     report: MonitorReport,
 ) -> tuple[bool, str, dict[str, Any]]:
     """Return a diagnostic status of the monitor, which detects rewired sensors.
@@ -568,7 +572,7 @@ class Throttle:
         self._until_s: dict[str, float] = {}
         self._lines: Counter[str] = Counter()
 
-    def count_line_and_check_allowed(self, subject: str, now_s: float) -> bool:
+    def count_log_line_and_check_allowed(self, subject: str, now_s: float) -> bool:
         """Count a log line about a subject (any text). Return whether it may be logged now."""
         if now_s >= self._until_s.get(subject, 0.0):
             self._until_s[subject] = now_s + WINDOW_S
@@ -576,7 +580,7 @@ class Throttle:
         self._lines[subject] += 1
         return self._lines[subject] <= LINES
 
-    def pop_suppressed_counts(self, now_s: float) -> Iterator[tuple[str, int]]:
+    def pop_suppressed_line_counts(self, now_s: float) -> Iterator[tuple[str, int]]:
         """Yield pairs: a subject, and the number of its log lines that were not allowed.
 
         Only subjects whose ten seconds (`WINDOW_S`) are over are yielded. Their lines are then
@@ -641,7 +645,7 @@ class EventLog:
             now_s: The time of the steady clock.
             shadow: Whether commands are only proposed and not sent to the robot.
         """
-        for subject, count in self._throttle.pop_suppressed_counts(now_s):
+        for subject, count in self._throttle.pop_suppressed_line_counts(now_s):
             if count:
                 self._log_suppressed_count(subject, count)
         self._log_new_configuration_notes(now_s)
@@ -652,11 +656,11 @@ class EventLog:
         cause = self._controller.safe_cause
         if cause:
             if cause != self._logged_cause and (self._acted or now_s >= self._patient_until_s):
-                if self._throttle.count_line_and_check_allowed("", now_s):
+                if self._throttle.count_log_line_and_check_allowed("", now_s):
                     self._logger.warning(f"safe command: {self._controller.safe_reason}")
                 self._logged_cause = cause
         elif not self._acted or self._logged_cause:
-            if self._throttle.count_line_and_check_allowed("", now_s):
+            if self._throttle.count_log_line_and_check_allowed("", now_s):
                 self._log_that_policy_acts(readings, shadow)
             self._acted, self._logged_cause = True, ""
         self._log_monitor_changes(now_s)
@@ -676,7 +680,7 @@ class EventLog:
                 self._logger.warning(self._policy_waits)
         if bool(report.misfit) is not self._misfit:
             self._misfit = bool(report.misfit)
-            if self._misfit and self._throttle.count_line_and_check_allowed(MONITOR, now_s):
+            if self._misfit and self._throttle.count_log_line_and_check_allowed(MONITOR, now_s):
                 self._logger.warning(
                     f"the monitor's model does not fit this robot: {report.misfit}; signals are"
                     " left as they are"
@@ -690,7 +694,7 @@ class EventLog:
             if moved.get(slot) != self._moved.get(slot)
         }
         self._moved = moved
-        if self._throttle.count_line_and_check_allowed(MONITOR, now_s):
+        if self._throttle.count_log_line_and_check_allowed(MONITOR, now_s):
             where = join_names(
                 f"the slot of {slot} carries {'it again' if signal == slot else signal}"
                 for slot, signal in changed.items()
@@ -713,7 +717,7 @@ class EventLog:
         self._named = named
         self._noted = controller.list_configuration_notes()
         for note in self._noted:
-            if note not in before and self._throttle.count_line_and_check_allowed(NAMES, now_s):
+            if note not in before and self._throttle.count_log_line_and_check_allowed(NAMES, now_s):
                 self._logger.warning(note)
 
     def _log_source_notice(self, notice: Notice, now_s: float) -> None:
@@ -731,7 +735,7 @@ class EventLog:
             del self._waiting[name]
         elif self._detect_flapping_and_log(
             notice, now_s
-        ) or not self._throttle.count_line_and_check_allowed(name, now_s):
+        ) or not self._throttle.count_log_line_and_check_allowed(name, now_s):
             return
         elif notice.kind == "lost":
             self._logger.warning(str(notice))

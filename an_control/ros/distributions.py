@@ -50,10 +50,10 @@ __all__ = [
     "MessageInfo",
     "SteadyLifecycleNode",
     "TopicEndpointInfo",
-    "callbacks_get_publisher_ids",
     "create_deferred_service",
     "create_events_executor",
     "get_distribution_name",
+    "has_publisher_ids_in_callbacks",
 ]
 
 
@@ -130,7 +130,7 @@ def get_distribution_name() -> str:
     return names.get(next(iter(read_rclpy_version()), 0), "unknown")
 
 
-def callbacks_get_publisher_ids() -> bool:
+def has_publisher_ids_in_callbacks() -> bool:
     """Return whether rclpy tells subscription callbacks which publisher sent a message."""
     return read_rclpy_version() >= (9, 1, 1)
 

@@ -59,7 +59,7 @@ SHOWN = 8
 """Maximum number of channels that one text lists."""
 
 
-def is_periodic(config: SourceConfig) -> bool:
+def sends_periodically(config: SourceConfig) -> bool:
     """Return whether a source is expected to send periodically, not only on changes of its value.
 
     This is assumed if `max_age_s`, the age at which a reading of the source is stale, is above 0
@@ -68,7 +68,9 @@ def is_periodic(config: SourceConfig) -> bool:
     return 0.0 < config.max_age_s <= NEWS_S
 
 
-def describe_wrong_rate(config: SourceConfig, rates_hz: Sequence[float], control_hz: float) -> str:
+def describe_wrong_message_rate(
+    config: SourceConfig, rates_hz: Sequence[float], control_hz: float
+) -> str:
     """Return a warning if a source's message rate is wrong by more than a factor 1.25, else "".
 
     Args:
@@ -78,7 +80,7 @@ def describe_wrong_rate(config: SourceConfig, rates_hz: Sequence[float], control
         control_hz: The control rate, which is expected if the source has no `rate_hz`.
     """
     wanted_hz, rate_hz = config.rate_hz or control_hz, median(rates_hz)
-    if not is_periodic(config):
+    if not sends_periodically(config):
         return ""
     if not (max(rates_hz) < wanted_hz / RATE_RATIO or min(rates_hz) > wanted_hz * RATE_RATIO):
         return ""
@@ -97,7 +99,7 @@ def describe_wrong_rate(config: SourceConfig, rates_hz: Sequence[float], control
     )
 
 
-def describe_wrong_clock(config: SourceConfig, stamps_ahead_s: float) -> str:
+def describe_wrong_stamp_clock(config: SourceConfig, stamps_ahead_s: float) -> str:
     """Return a warning if stamps and arrival times of messages differ by over 1 s, else "".
 
     Args:
@@ -105,7 +107,7 @@ def describe_wrong_clock(config: SourceConfig, stamps_ahead_s: float) -> str:
         stamps_ahead_s: Seconds by which the stamps are later than the arrival times; negative if
             they are earlier.
     """
-    if stamps_ahead_s <= CLOCK_S and (-stamps_ahead_s <= CLOCK_S or not is_periodic(config)):
+    if stamps_ahead_s <= CLOCK_S and (-stamps_ahead_s <= CLOCK_S or not sends_periodically(config)):
         return ""
     where = "ahead of" if stamps_ahead_s > 0.0 else "behind"
     return (
@@ -200,7 +202,7 @@ class Arrivals:
         if last_ns is not None and now_ns - last_ns > GAP_PERIODS * self._period_ns:
             self._gap_ns, self._gap_end_ns = last_ns, now_ns
 
-    def correct_arrival_ns(self, info: Mapping[str, Any] | None, now_ns: int) -> int:
+    def estimate_arrival_at_process_ns(self, info: Mapping[str, Any] | None, now_ns: int) -> int:
         """Return when a message arrived, in ns, without the time that it waited in this process.
 
         Args:
@@ -450,7 +452,9 @@ class Inputs:
             topic: The topic.
             cls: The message class.
         """
-        qos = find_strongest_qos_on_topic(self._node, topic, self._choose_queue_depth(topic, cls))
+        qos = find_strongest_common_qos_of_topic(
+            self._node, topic, self._choose_queue_depth(topic, cls)
+        )
         stamp_of, names_of, arrivals = (
             make_stamp_reader(cls),
             make_names_reader(cls),
@@ -470,7 +474,11 @@ class Inputs:
             while len(mine) > 1 and mine[-1] is new:
                 self._node.destroy_subscription(mine.pop(0))
             stamp_ns, now_ns = stamp_of(message), self._now_ns()
-            arrival_ns = now_ns if arrivals is None else arrivals.correct_arrival_ns(info, now_ns)
+            arrival_ns = (
+                now_ns
+                if arrivals is None
+                else arrivals.estimate_arrival_at_process_ns(info, now_ns)
+            )
             self._newest[topic] = message, stamp_ns, arrival_ns
             readers = self._readers.get(topic, ())
             if recorder is not None and not readers:
@@ -511,7 +519,7 @@ class Inputs:
             else:
                 self._senders.pop(topic, None)
             if (
-                find_strongest_offered_qos(infos, self._choose_queue_depth(topic, cls))
+                find_strongest_common_qos(infos, self._choose_queue_depth(topic, cls))
                 != mine[-1].qos_profile
             ):
                 self._subscribe(topic, cls)
@@ -611,7 +619,7 @@ def is_latched(endpoint: TopicEndpointInfo | Subscription[Any]) -> bool:
     return bool(endpoint.qos_profile.durability == DurabilityPolicy.TRANSIENT_LOCAL)
 
 
-def find_strongest_qos_on_topic(node: Node, topic: str, depth: int) -> QoSProfile:
+def find_strongest_common_qos_of_topic(node: Node, topic: str, depth: int) -> QoSProfile:
     """Return the strongest quality of service that all present publishers of a topic offer.
 
     Reliable is stronger than best effort, and transient local is stronger than volatile.
@@ -621,10 +629,10 @@ def find_strongest_qos_on_topic(node: Node, topic: str, depth: int) -> QoSProfil
         topic: The topic.
         depth: The queue depth of the result.
     """
-    return find_strongest_offered_qos(find_publishers(node, topic), depth)
+    return find_strongest_common_qos(find_publishers(node, topic), depth)
 
 
-def find_strongest_offered_qos(infos: Iterable[TopicEndpointInfo], depth: int) -> QoSProfile:
+def find_strongest_common_qos(infos: Iterable[TopicEndpointInfo], depth: int) -> QoSProfile:
     """Return the strongest quality of service that all these publishers offer.
 
     Reliable is stronger than best effort, and transient local is stronger than volatile. Without

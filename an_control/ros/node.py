@@ -36,13 +36,13 @@ from std_srvs.srv import Trigger
 
 from an_control.control.command_safety import EStop
 from an_control.control.controller import Controller
-from an_control.control.model_wiring_check import explain_wrong_rate
+from an_control.control.model_wiring_check import explain_control_rate_mismatch
 from an_control.load import EngineName, make_policy, resolve_monitor_setting, warm_up_policy
 from an_control.monitor.recovery import resolve_recovery_threshold
 from an_control.policy import Model, Monitor, Policy, read_header, read_model
 from an_control.record.recorder import NodeRecorder
 from an_control.ros import parameters
-from an_control.ros.control_loop import Loop, prepare_first_ticks
+from an_control.ros.control_loop import Loop, log_configuration_and_warm_up
 from an_control.ros.distributions import SteadyLifecycleNode, create_events_executor
 from an_control.ros.doctor.running_doctor import RunningDoctor
 from an_control.ros.graph import QuietNode, suggest_similar_topic
@@ -145,7 +145,9 @@ class ModelSwap:
         self._controller.check_model_fits_wiring(path, model)
         resolve_monitor_setting(model, self._monitor)
         resolve_recovery_threshold(model, self._recovery)
-        if self._check_rate and (reason := explain_wrong_rate(self._controller.wiring, model)):
+        if self._check_rate and (
+            reason := explain_control_rate_mismatch(self._controller.wiring, model)
+        ):
             raise ValueError(reason)
 
     def _load_requested_models(self) -> None:
@@ -343,7 +345,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             self.get_logger().warning(
                 f"this node has no parameter {', '.join(unknown)}: what was set for it is not used"
             )
-        prepare_first_ticks(self.get_logger(), self._loop.controller)
+        log_configuration_and_warm_up(self.get_logger(), self._loop.controller)
         return super().on_configure(state)
 
     def _make_loop(self, settings: Settings) -> Loop:
@@ -411,7 +413,9 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         With the parameter `check_rate` it may differ by at most 10 % from that of the training.
         """
         loop = self._get_configured_loop()
-        if self._settings.check_rate and (refusal := loop.controller.explain_wrong_rate()):
+        if self._settings.check_rate and (
+            refusal := loop.controller.explain_control_rate_mismatch()
+        ):
             self.get_logger().error(refusal)
             return TransitionCallbackReturn.FAILURE
         loop.activate()
@@ -599,7 +603,9 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             elif change.name == "shadow" and self._loop is not None:
                 self._loop.set_shadow(bool(change.value))
             elif change.name == "monitor_corrects" and self._loop is not None:
-                self._loop.set_corrected_kinds(parameters.read_list_parameter(change.value))
+                self._loop.set_automatically_corrected_mistakes(
+                    parameters.read_list_parameter(change.value)
+                )
         table, self._checked = self._checked, None
         if table is not None:
             try:

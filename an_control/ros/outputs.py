@@ -24,8 +24,8 @@ from std_msgs.msg import Float64MultiArray, MultiArrayDimension
 
 from an_control.control.attention_view import (
     draw_attention_on_frame,
-    select_attention_columns,
-    select_key_rows,
+    select_attention_keys_of_channels,
+    select_attention_of_channels,
 )
 from an_control.control.command_safety import LastCommand
 from an_control.policy import Policy
@@ -373,8 +373,8 @@ class InsightOutput:
             set_stamp(channels.header.stamp, stamp_ns)
             self._channels.publish(channels)
         for publisher, values, labels in (
-            (self._attention, select_attention_columns, ("query", "channel")),
-            (self._keys, select_key_rows, ("channel", "key")),
+            (self._attention, select_attention_of_channels, ("query", "channel")),
+            (self._keys, select_attention_keys_of_channels, ("channel", "key")),
         ):
             if publisher.get_subscription_count():
                 matrix = values(policy, readings.ids)

@@ -14,7 +14,7 @@ from rclpy.serialization import serialize_message
 
 from an_control.control.controller import Controller
 from an_control.record.layout import CommandKind, Limits
-from an_control.record.recorder import NodeRecorder, RecordOptions, get_needed_install_command
+from an_control.record.recorder import NodeRecorder, RecordOptions, get_recording_install_command
 from an_control.ros.parameter_table import Settings
 from an_control.ros.tickers import LoopClock
 from an_control.wiring import Readings, Wiring
@@ -30,7 +30,9 @@ def describe_missing_black_box(node: Node) -> str:
 
     A black box is the record of the last seconds before a stop. The text also says what to do.
     """
-    if not node.get_parameter("black_box_s").value or not (missing := get_needed_install_command()):
+    if not node.get_parameter("black_box_s").value or not (
+        missing := get_recording_install_command()
+    ):
         return ""
     return f"no black box, because mcap is not installed: {missing}, or set black_box_s to 0"
 
@@ -48,7 +50,7 @@ def make_recorder(node: Node, settings: Settings, controller: Controller) -> Nod
     """
     if not settings.record and settings.black_box_s <= 0.0:
         return None
-    if missing := get_needed_install_command():
+    if missing := get_recording_install_command():
         if settings.record:
             raise ValueError(f"parameter record: needs mcap: {missing}")
         node.get_logger().warning(describe_missing_black_box(node), once=True)

@@ -20,12 +20,12 @@ import numpy as np
 
 from an_control.control.attention_view import (
     draw_attention_on_frame,
-    select_attention_columns,
-    select_key_rows,
+    select_attention_keys_of_channels,
+    select_attention_of_channels,
 )
 from an_control.record.replay import SessionReplay
 from an_control.record.replayed_session import ReplayedCommand
-from an_control.ros.diagnostics import NO_ATTENTION, make_ok_text_and_values_of_monitor_report
+from an_control.ros.diagnostics import NO_ATTENTION, make_monitor_diagnostics
 from an_control.view import schema
 from an_control.view.clients import PICTURE, BrowserClient, BrowserClients
 from an_control.view.graph import SENSORS
@@ -237,7 +237,7 @@ class RecordedFrames:
         reason = controller.estop.reason
         parts.append(schema.DiagnosticsPart("e-stop", 2 if reason else 0, reason or "clear", {}))
         if policy.monitor_report is not None:
-            fine, said, found = make_ok_text_and_values_of_monitor_report(policy.monitor_report)
+            fine, said, found = make_monitor_diagnostics(policy.monitor_report)
             shown = {key: str(value) for key, value in found.items()}
             parts.append(schema.DiagnosticsPart("monitor", 0 if fine else 1, said, shown))
         self.add_message("diagnostics", at_s, schema.DiagnosticsUpdate(parts))
@@ -265,7 +265,7 @@ class RecordedFrames:
             )
         self.add_message("channels", at_s, schema.ChannelsUpdate(list(ids)))
         policy, slow = controller.acting.policy, self._looks % SLOW == 1
-        weights, strength = select_attention_columns(policy, ids), list[float]()
+        weights, strength = select_attention_of_channels(policy, ids), list[float]()
         if weights is not None:
             strength = np.round(compute_attention_strength(weights), 3).tolist()
             if slow:
@@ -273,7 +273,11 @@ class RecordedFrames:
                 rows, columns = small.shape
                 matrix = schema.MatrixUpdate(rows, columns, small.ravel().tolist())
                 self.add_message("matrix", at_s, matrix)
-        if slow and (keys := select_key_rows(policy, ids)) is not None and len(keys) > 2:
+        if (
+            slow
+            and (keys := select_attention_keys_of_channels(policy, ids)) is not None
+            and len(keys) > 2
+        ):
             points = np.round(self._keys.project_keys(np.asarray(keys, np.float64)), 3)
             self.add_message("clusters", at_s, schema.ClustersUpdate(points.ravel().tolist()))
         joints, pose = self._add_drawing_and_get_joints_and_pose(at_s)

@@ -96,7 +96,7 @@ class ControlLoop:
             controller.reset()
             controller.gate.last.forget_command()
             controller.start()
-            doctor.mark_gap()
+            doctor.mark_gap_before_next_tick()
         self._direct.store_readings_of_next_step(controller.table)
         now_ns = self._direct.now_ns
         wait()
@@ -141,7 +141,9 @@ class AnsweringExaminer:
         about, arrays = request()
         content = io.BytesIO()
         np.savez(content, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
-        self._answer = json.loads(json.dumps(self._examiner.examine(content.getvalue())))
+        self._answer = json.loads(
+            json.dumps(self._examiner.find_wiring_mistakes(content.getvalue()))
+        )
         self.asked, self._due_s = self.asked + 1, self.now_s() + ANSWER_S
 
     def pop_answer(self) -> list[dict[str, Any]] | None:
@@ -174,7 +176,7 @@ def measure_and_print_tick_times(seconds: float) -> None:
             wait=partial(_wait_until, due_s),
         )
         if mode == "off":
-            doctor.mark_gap()
+            doctor.mark_gap_before_next_tick()
         elif mode == "examining" and doctor._watch is not None and not doctor.process.is_busy:
             doctor._examinations.send_request(doctor._watch.ticks)
         if number % BLOCK >= SETTLED:

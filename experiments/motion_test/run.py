@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from an_control.commissioning.motion.compare import diagnose_motion
+from an_control.commissioning.motion.compare import diagnose_wiring_by_motion
 from an_control.commissioning.motion.plan import MotionSettings
 from an_control.commissioning.motion.run import MotionRecording, MotionRun
 from an_control.system.files import write_file
@@ -146,7 +146,7 @@ def count_correct_motor_sensor_pairs(
     `content` is that of the wrong wiring's YAML file, by which the true pairs are known. The counts
     are named "motors", "sensors", "signs", "wrong_signs" and "wrong_pairs".
     """
-    diagnosis = diagnose_motion(recording, command)
+    diagnosis = diagnose_wiring_by_motion(recording, command)
     true = compute_true_motor_sensor_signs(content)
     found = {
         (recording.actuators[one.actuator], recording.ids[one.channel]): int(

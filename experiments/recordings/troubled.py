@@ -167,7 +167,7 @@ def record_node_under_random_faults(folder: Path, ticks: int, seed: int) -> dict
         try:
             ant.run_ticks(ticks)
             assert node._recorder is not None
-            status = node._recorder.get_text_health_and_figures()[0]
+            status = node._recorder.get_recording_diagnostics()[0]
         finally:
             ant.close()
             node.destroy_node()

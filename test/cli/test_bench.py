@@ -128,7 +128,9 @@ def test_linearity_is_one_where_every_channel_costs_the_same():
         }
         for n in bench_inference.CHANNELS
     ]
-    assert bench_inference.compute_growth_of_time_per_channel(rows) == {"numpy": pytest.approx(1.0)}
+    assert bench_inference.compute_tick_time_growth_with_channels(rows) == {
+        "numpy": pytest.approx(1.0)
+    }
 
 
 def test_a_row_has_the_median_and_the_99th_percentile():

@@ -20,7 +20,7 @@ from sensor_msgs.msg import Imu, JointState, LaserScan
 from stand import LATCHED
 
 from an_control.cli import main
-from an_control.ros.distributions import callbacks_get_publisher_ids
+from an_control.ros.distributions import has_publisher_ids_in_callbacks
 from an_control.ros.graph import QuietNode
 from an_control.ros.outputs import set_stamp
 
@@ -247,7 +247,7 @@ MISTAKES: list[tuple[str, tuple[str, str], Callable[[Base], None] | None, str]] 
     ("change", "happens", "said"), [one[1:] for one in MISTAKES], ids=[one[0] for one in MISTAKES]
 )
 def test_a_newcomers_mistake_is_named_in_one_line(base, tmp_path, change, happens, said):
-    if happens is second_imu and not callbacks_get_publisher_ids():
+    if happens is second_imu and not has_publisher_ids_in_callbacks():
         pytest.skip("this rclpy does not tell who sent a message")
     if happens is not None:
         happens(base)

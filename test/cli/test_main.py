@@ -14,7 +14,7 @@ from program import START
 
 import an_control
 from an_control.cli import main
-from an_control.cli.common import Output, find_output_markers
+from an_control.cli.common import Output, find_output_path_markers
 from an_control.cli.help import GROUPS, RENAMED, SHELLS, VERBS
 from an_control.cli.verbs import load_verb_class
 from an_control.learning.api.parts import PolicyParts
@@ -186,7 +186,7 @@ def outputs():
     for verb in VERBS:
         work = load_verb_class(verb)
         for name, hint in get_type_hints(work, include_extras=True).items():
-            for kind in find_output_markers(hint):
+            for kind in find_output_path_markers(hint):
                 yield pytest.param(verb, f"--{name.replace('_', '-')}", kind, id=f"{verb} {name}")
 
 

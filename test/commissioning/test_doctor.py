@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from an_control.commissioning.doctor import CandidateWiring, Recording, diagnose, report
-from an_control.commissioning.doctor.hypotheses import find_id_groups, iterate_part_exchanges
+from an_control.commissioning.doctor.hypotheses import (
+    find_groups_of_similar_ids,
+    iterate_swaps_of_robot_parts,
+)
 from an_control.commissioning.doctor.kinematics import find_position_rate_pairs
 from an_control.commissioning.doctor.repair import Repair
 from an_control.commissioning.doctor.worker import Examiner
@@ -122,7 +125,7 @@ def test_what_the_recording_cannot_tell_is_listed_with_what_would(robot):
             one.members for one in diagnosis.unseen if one.kind == kind
         }
     assert "not detectable in this recording: motor forward" in " ".join(
-        report.list_notes(diagnosis, None)
+        report.list_diagnosis_notes(diagnosis, None)
     )
 
 
@@ -158,7 +161,7 @@ def test_an_exchange_of_rays_that_would_not_show_is_listed(robot):
     assert diagnosis.findings == ()
     swapped = [set(one.members) for one in diagnosis.unseen if one.kind == "swapped"]
     assert set(names) in swapped
-    assert "exchanges of some of these" in " ".join(report.list_notes(diagnosis, None))
+    assert "exchanges of some of these" in " ".join(report.list_diagnosis_notes(diagnosis, None))
 
 
 def test_a_robot_that_drives_backwards_is_not_also_given_exchanged_rays(robot):
@@ -288,7 +291,9 @@ def test_legs_can_be_exchanged_with_or_without_their_other_channels():
     ids = [f"{j}_{leg}.{k}" for leg in (1, 2, 3) for j in ("hip", "foot") for k in ("p", "v")]
     moves = {
         name: (to, from_)
-        for name, to, from_ in iterate_part_exchanges(ids, find_id_groups(ids, None))
+        for name, to, from_ in iterate_swaps_of_robot_parts(
+            ids, find_groups_of_similar_ids(ids, None)
+        )
     }
     assert any(len(to) == 12 for to, _ in moves.values()), "all channels of the legs"
     assert any({ids[k].split("_")[0] for k in to} == {"hip"} for to, _ in moves.values())
@@ -350,4 +355,4 @@ def test_readings_that_no_robot_has_make_the_running_doctor_warn_of_nothing(robo
     content = io.BytesIO()
     arrays = {"raw": raw, "actions": recording.actions, "starts": recording.starts}
     np.savez(content, about=np.array(json.dumps(about)), **arrays)
-    assert isinstance(Examiner().examine(content.getvalue()), list)
+    assert isinstance(Examiner().find_wiring_mistakes(content.getvalue()), list)

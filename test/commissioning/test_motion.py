@@ -14,12 +14,12 @@ pytest.importorskip("rclpy")
 pytest.importorskip("pybullet")
 
 from an_control.commissioning.motion import report
-from an_control.commissioning.motion.compare import MotionDiagnosis, diagnose_motion
+from an_control.commissioning.motion.compare import MotionDiagnosis, diagnose_wiring_by_motion
 from an_control.commissioning.motion.plan import MotionSettings, make_sine_sweep, plan_motion
 from an_control.commissioning.motion.response import (
     find_response_delay,
     find_response_sign,
-    fit_simple_systems,
+    fit_mass_spring_damper,
 )
 from an_control.commissioning.motion.run import MotionRecording, MotionRun
 from an_control.control.command_safety import SafetyGate
@@ -54,7 +54,7 @@ def move(
     assert play_and_time_test_motion(run, files[1], seed) <= 30.0
     assert not run.stopped
     recording = run.make_recording()
-    diagnosis = diagnose_motion(recording, loaded.command)
+    diagnosis = diagnose_wiring_by_motion(recording, loaded.command)
     return recording, diagnosis, report.correct_wiring(wiring, loaded, diagnosis).text
 
 
@@ -139,7 +139,7 @@ def test_if_all_motors_or_all_sensors_are_reversed_it_says_that_it_cannot_tell(t
     # The same robot with noisy, late sensors: the pairing stays, and no sign becomes another.
     noise = np.random.default_rng(0).normal(0.0, 0.02, recording.readings.shape)
     late = np.roll(recording.readings, 2, axis=0) + noise
-    pairs = diagnose_motion(
+    pairs = diagnose_wiring_by_motion(
         replace(recording, readings=late), load_wiring(tmp_path / "wiring.yaml").command
     ).pairs
     assert [one[:2] for one in map(_key, pairs)] == [one[:2] for one in map(_key, diagnosis.pairs)]
@@ -158,7 +158,7 @@ def test_an_ant_whose_legs_are_held_by_friction_is_said_to_move_too_little_and_n
     wiring = load_wiring(tmp_path / "w.yaml")
     run = MotionRun(wiring, MotionSettings(amplitude=0.01))
     play_and_time_test_motion(run, tmp_path / "s.yaml")
-    (found,) = diagnose_motion(run.make_recording(), wiring.command).findings
+    (found,) = diagnose_wiring_by_motion(run.make_recording(), wiring.command).findings
     assert "move no sensor clearly" in found.text and "--amplitude" in found.correction
 
 
@@ -232,9 +232,9 @@ def test_sign_and_delay_are_found_whatever_holds_the_joint(system, delay):
     velocity = np.diff(position, prepend=0.0) * 60.0
     for sign in (1, -1):
         for readings, is_rate in ((sign * position + noise, False), (sign * velocity, True)):
-            fit = fit_simple_systems(drive, readings, 1 / 60, is_rate=is_rate)
+            fit = fit_mass_spring_damper(drive, readings, 1 / 60, is_rate=is_rate)
             assert find_response_sign(drive, readings, 0.001, fit, is_rate=is_rate) == sign
-    found = find_response_delay(fit_simple_systems(drive, position, 1 / 60, is_rate=False))
+    found = find_response_delay(fit_mass_spring_damper(drive, position, 1 / 60, is_rate=False))
     assert found is not None and found <= delay + 1, "a slow motor may explain a part of it"
     if system in ("a mass", "a servo"):
         assert abs(found - delay) <= 1
@@ -249,5 +249,5 @@ def test_a_joint_with_dry_friction_between_stops_has_the_sign_of_the_work():
         places.append(position)
     for sign in (1, -1):
         readings = sign * np.array(places)
-        fit = fit_simple_systems(drive, readings, 1 / 60, is_rate=False)
+        fit = fit_mass_spring_damper(drive, readings, 1 / 60, is_rate=False)
         assert find_response_sign(drive, readings, 0.0, fit, is_rate=False) == sign

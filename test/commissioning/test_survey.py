@@ -10,14 +10,14 @@ from std_msgs.msg import ByteMultiArray
 
 from an_control.commissioning.survey import (
     SurveyedTopic,
-    iterate_number_ranges,
+    iterate_message_number_ranges,
     update_topic_statistics,
 )
 
 
 def test_a_byte_is_a_number() -> None:
-    assert [*iterate_number_ranges(DiagnosticStatus(level=b"\2"))] == [("level", 2.0, 2.0)]
-    found = [*iterate_number_ranges(ByteMultiArray(data=[b"\1", b"\xff"]))]
+    assert [*iterate_message_number_ranges(DiagnosticStatus(level=b"\2"))] == [("level", 2.0, 2.0)]
+    found = [*iterate_message_number_ranges(ByteMultiArray(data=[b"\1", b"\xff"]))]
     assert found[-2:] == [("data[0]", 1.0, 1.0), ("data[1]", 255.0, 255.0)]
 
 

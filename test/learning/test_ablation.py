@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from an_control.cli import main
-from an_control.learning.evaluation.evaluate import remove_part
+from an_control.learning.evaluation.evaluate import make_model_without_part
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes, MlpSizes, write_model
 from an_control.policy.random_model import make_random_model
@@ -45,11 +45,14 @@ def stepped(model, ticks=4, seed=1):
 class TestWithout:
     def test_attention_all_channels_get_the_same_weights(self, model):
         assert np.ptp(stepped(model).attention, axis=1).max() > 0.01
-        assert np.ptp(stepped(remove_part(model, "attention")).attention, axis=1).max() < 1e-6
+        assert (
+            np.ptp(stepped(make_model_without_part(model, "attention")).attention, axis=1).max()
+            < 1e-6
+        )
 
     def test_queries_all_places_of_the_message_are_the_same(self, model):
         assert np.ptp(stepped(model).attention, axis=0).max() > 0.01
-        left = stepped(remove_part(model, "queries")).attention
+        left = stepped(make_model_without_part(model, "queries")).attention
         of_channels = left if model.sizes.attention == "tanh" else left[: model.sizes.queries - 1]
         assert np.ptp(of_channels, axis=0).max() < 1e-6
 
@@ -61,13 +64,13 @@ class TestWithout:
             return policy.keys
 
         assert np.abs(key_after(model, 1.0) - key_after(model, -1.0)).max() > 1e-3
-        left = remove_part(model, "action")
+        left = make_model_without_part(model, "action")
         assert (key_after(left, 1.0) == key_after(left, -1.0)).all()
 
     @pytest.mark.parametrize("part", ["attention", "queries", "action"])
     def test_any_part_the_given_model_stays_as_it_is(self, model, part):
         before = {name: array.copy() for name, array in model.arrays.items()}
-        left = remove_part(model, part)
+        left = make_model_without_part(model, part)
         assert all((model.arrays[name] == array).all() for name, array in before.items())
         assert left.sizes == model.sizes and left.arrays.keys() == model.arrays.keys()
 

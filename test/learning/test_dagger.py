@@ -15,7 +15,7 @@ pytest.importorskip("pybullet", reason="needs the sim extra")
 
 from an_control.disturbance import TRAINING_SEEDS, derive_episode_seed
 from an_control.learning.dagger.learner import Dagger
-from an_control.learning.dagger.settings import StudentSizes, make_smoke_settings, read_recipe
+from an_control.learning.dagger.settings import StudentSizes, make_smoke_test_settings, read_recipe
 from an_control.learning.dagger.streams import (
     DaggerEpisode,
     DaggerStreams,
@@ -62,7 +62,7 @@ def env():
 
 
 def dagger(folder, settings=None, seed=3) -> RunLoop:
-    settings = make_smoke_settings(RECIPE) if settings is None else settings
+    settings = make_smoke_test_settings(RECIPE) if settings is None else settings
     learner = Dagger(folder, "ant", ENVIRONMENT, TEACHER, settings, seed)
     return RunLoop(RunFolder(folder, learner.config), learner)
 
@@ -72,7 +72,7 @@ STAGES = Path(__file__).resolve().parents[2] / "experiments/ant_policy/recipes"
 
 @pytest.mark.parametrize("recipe", ["third", pytest.param("first", marks=pytest.mark.slow)])
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path, recipe):
-    settings = make_smoke_settings(read_recipe(f"{STAGES}/{recipe}.yaml"))
+    settings = make_smoke_test_settings(read_recipe(f"{STAGES}/{recipe}.yaml"))
     whole = dagger(tmp_path / "whole", settings)
     whole.run()
     for stop in (1, 3):
@@ -88,10 +88,10 @@ def test_a_run_that_averages_gives_the_mean_of_its_rounds(tmp_path):
     means = {}
     for averaged in (False, True):
         recipe = read_recipe(f"{STAGES}/second.yaml")
-        settings = replace(make_smoke_settings(recipe), averaged=averaged)
+        settings = replace(make_smoke_test_settings(recipe), averaged=averaged)
         learner = dagger(tmp_path / str(averaged), settings).learner
         students = []
-        for _ in range(learner.total_steps):
+        for _ in range(learner.total_step_calls):
             learner.step()
             students.append(learner.make_model())
         queries = [student.arrays["attention.queries"] for student in students]
@@ -107,17 +107,21 @@ def clock(monkeypatch):
 
 
 def test_a_run_of_so_many_minutes_makes_rounds_until_they_are_over(tmp_path, clock):
-    settings = replace(make_smoke_settings(RECIPE), rounds=1, validation_episodes=0, minutes=30.0)
+    settings = replace(
+        make_smoke_test_settings(RECIPE), rounds=1, validation_episodes=0, minutes=30.0
+    )
     run = dagger(tmp_path, settings)
     run.run()
-    assert run.learner.progress == 1.0 and run.done == run.learner.total_steps > 3
+    assert run.learner.progress == 1.0 and run.done == run.learner.total_step_calls > 3
     assert 1800.0 <= run.learner.make_checkpoint()["cpu_s"][0] < 3000.0
 
 
 def test_a_run_of_so_many_minutes_ends_where_its_students_are_as_good_as_the_teacher(
     tmp_path, monkeypatch
 ):
-    settings = replace(make_smoke_settings(RECIPE), rounds=1, minutes=1e9, validation_episodes=1)
+    settings = replace(
+        make_smoke_test_settings(RECIPE), rounds=1, minutes=1e9, validation_episodes=1
+    )
     run = dagger(tmp_path, settings)
     monkeypatch.setattr(
         run.learner,
@@ -130,7 +134,7 @@ def test_a_run_of_so_many_minutes_ends_where_its_students_are_as_good_as_the_tea
 
 def test_the_student_is_kept_that_is_best_with_the_two_rounds_before(tmp_path, monkeypatch):
     """A lucky early round was kept: 4,911 in ten episodes, 4,474 in a hundred."""
-    settings = replace(make_smoke_settings(RECIPE), rounds=6, validation_episodes=1)
+    settings = replace(make_smoke_test_settings(RECIPE), rounds=6, validation_episodes=1)
     run = dagger(tmp_path, settings)
     returns = iter([1000.0, 500.0, 910.0, 300.0, 890.0, 905.0, 900.0, 880.0])
     monkeypatch.setattr(
@@ -145,7 +149,7 @@ def test_the_student_is_kept_that_is_best_with_the_two_rounds_before(tmp_path, m
 
 
 def test_own_episodes_that_fail_are_left_out_but_for_the_best(tmp_path):
-    settings = replace(make_smoke_settings(RECIPE), min_return=1e9, rounds=1)
+    settings = replace(make_smoke_test_settings(RECIPE), min_return=1e9, rounds=1)
     run = dagger(tmp_path, settings)
     run.run()
     stored = [

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 
 from an_control.disturbance import Disturber
 from an_control.learning.dagger.learner import Dagger
-from an_control.learning.dagger.settings import Collection, make_smoke_settings, read_recipe
+from an_control.learning.dagger.settings import Collection, make_smoke_test_settings, read_recipe
 from an_control.learning.dagger.streams import (
     DaggerEpisode,
     DaggerStreams,
@@ -25,12 +25,12 @@ from an_control.learning.teacher.teachers import ChoiceTeacher, FunctionTeacher,
 from an_control.learning.training_disturbances import (
     NO_DISTURBANCE,
     Fault,
-    assign_equal_probabilities,
     check_sum_of_probabilities,
     draw_at_most_one_disturbance,
     drop_unsupported_disturbances,
     make_disturber,
     make_placeholder_ids,
+    parse_equally_probable_disturbances,
 )
 from an_control.wiring.checked_yaml import WiringError
 from an_control_sim.gym.environments import make_environment
@@ -43,7 +43,7 @@ LATE = {Fault.parse("delay=1"): 1.0}
 
 def small(**changes):
     """The robust recipe, but of seconds."""
-    return replace(make_smoke_settings(read_recipe("robust")), **changes)
+    return replace(make_smoke_test_settings(read_recipe("robust")), **changes)
 
 
 def dagger(folder, settings, environment=CART, teacher=None):
@@ -184,7 +184,7 @@ def test_what_an_environment_does_not_offer_is_left_out_of_the_faults():
 @pytest.mark.parametrize("number", [9, 11])
 def test_faults_may_share_out_all_episodes_among_them(number):
     """Nine times 1/9 is over 1 in floating point, but to the `sum` of CPython 3.12 and later."""
-    faults = assign_equal_probabilities(
+    faults = parse_equally_probable_disturbances(
         [f"jitter=0.0{place}" for place in range(1, number + 1)], 1.0
     )
     assert len(faults) == number and np.cumsum(list(faults.values()))[-1] > 1.0

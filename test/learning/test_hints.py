@@ -15,7 +15,7 @@ from an_control.learning.es.search import (
     HintedForm,
     Search,
     SearchSettings,
-    compute_share_of_hinted_episodes,
+    compute_identity_hint_probability,
 )
 from an_control.learning.rollout.engine import NO_DISTURBANCE, draw_training_seeds
 from an_control.learning.runs.run_folder import RunFolder
@@ -39,12 +39,14 @@ def starts():
 def played(fused, form, starts, vectors, share, disturbance=NO_DISTURBANCE):
     """The returns with hints in this share of the episodes; None: without any."""
     models, rng = form.make_models(vectors, CARTPOLE_TASK, {}), np.random.default_rng(1)
-    hints = None if share is None else form.draw_hints(vectors, share, len(starts), rng)
+    hints = None if share is None else form.draw_identity_hints(vectors, share, len(starts), rng)
     return fused.play(models, starts, disturbance, hints).returns
 
 
 def random_policies(form, codes):
-    vectors = form.vector_scales * np.random.default_rng(2).standard_normal((3, form.vector_size))
+    vectors = form.typical_element_magnitudes * np.random.default_rng(2).standard_normal(
+        (3, form.vector_size)
+    )
     vectors[:, form.own.vector_size :] *= codes
     return vectors
 
@@ -83,7 +85,7 @@ def test_a_code_for_all_channels_is_a_bias(fused, form, starts):
 
 
 def test_ever_fewer_are_told():
-    shares = [compute_share_of_hinted_episodes(progress) for progress in np.linspace(0.0, 1.0, 11)]
+    shares = [compute_identity_hint_probability(progress) for progress in np.linspace(0.0, 1.0, 11)]
     assert shares[:3] == [1.0] * 3 and shares[6:] == [0.0] * 5
     assert sorted(shares, reverse=True) == shares and 0.4 < shares[4] < 0.6
 

@@ -63,7 +63,7 @@ def test_a_held_channel_keeps_its_first_reading_and_the_others_move(env):
 def test_it_writes_its_picture_and_figures(tmp_path, monkeypatch):
     from an_control.learning.evaluation import identification
 
-    monkeypatch.setattr(identification, "play_with_frozen_channels", lambda *_: {})
+    monkeypatch.setattr(identification, "play_with_each_channel_frozen", lambda *_: {})
     figures = tmp_path / "figures.json"
     page = tmp_path / "page.md"
     arguments = ["--episodes", "1", "--plots", str(tmp_path), "--json", str(figures)]
@@ -79,7 +79,7 @@ def test_it_writes_its_picture_and_figures(tmp_path, monkeypatch):
 def test_a_reshuffle_that_never_came_has_no_shares(tmp_path, monkeypatch, capsys):
     from an_control.learning.evaluation import identification
 
-    monkeypatch.setattr(identification, "play_with_frozen_channels", lambda *_: {})
+    monkeypatch.setattr(identification, "play_with_each_channel_frozen", lambda *_: {})
     figures = tmp_path / "figures.json"
     arguments = ["--episodes", "1", "--shuffle", "reset+1000", "--json", str(figures)]
     plots = ["--plots", str(tmp_path)]

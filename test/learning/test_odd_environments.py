@@ -21,10 +21,10 @@ from an_control.cli import main
 from an_control.disturbance import DisturbanceSettings
 from an_control.learning.forward_model import validation
 from an_control.learning.forward_model.episodes import EpisodeTrace
-from an_control.learning.forward_model.validation import validate_monitor
+from an_control.learning.forward_model.validation import add_monitor_validation_to_model
 from an_control.learning.rollout.episode import LiveEpisode
 from an_control.learning.teacher.learner import TeacherLearner, TeacherLimits
-from an_control.learning.teacher.settings import choose_teacher_settings, make_smoke_settings
+from an_control.learning.teacher.settings import choose_teacher_settings, make_smoke_test_settings
 from an_control.load import load_policy, make_policy
 from an_control.policy import AttentionSizes, MlpSizes, read_model, write_model
 from an_control.policy.model_file import Model
@@ -162,7 +162,9 @@ def test_each_algorithm_learns_from_the_newest_reading_in_place_of_a_missing_one
     """NaN in one observation made all weights NaN; TD3 ran to its end with them."""
     name = "odd:Odd/BlindStart-v0"
     with opened("BlindStart") as env:
-        settings = replace(make_smoke_settings(choose_teacher_settings(env, algorithm)), burst=0.0)
+        settings = replace(
+            make_smoke_test_settings(choose_teacher_settings(env, algorithm)), burst=0.0
+        )
     learner = TeacherLearner(tmp_path, name, name, settings, TeacherLimits(steps=1000), seed=1)
     with closing(learner):
         for _ in range(3):
@@ -413,9 +415,9 @@ def test_a_monitor_is_tried_on_readings_in_the_units_of_its_model(tmp_path, monk
 
     def validated(env, *others):
         tried.append(find_adapter(env).units)
-        return validate_monitor(env, *others)
+        return add_monitor_validation_to_model(env, *others)
 
-    monkeypatch.setattr(validation, "validate_monitor", validated)
+    monkeypatch.setattr(validation, "add_monitor_validation_to_model", validated)
     short = "--steps", "300", "--updates", "20", "--imputation-updates", "3"
     assert main(["train-monitor", str(milli), *short]) == 0
     assert main(["train-monitor", str(milli), *short, "--validate"]) == 0
@@ -449,7 +451,9 @@ def test_a_validation_bears_episodes_that_fail_and_readings_that_are_missing(nam
     model = cart_model(tmp_path / "cart.safetensors", name)
     with opened(name) as env:
         rng = np.random.default_rng(0)
-        traces = validation.record_unmonitored_episodes(env, model, DisturbanceSettings(), 500, rng)
+        traces = validation.record_episodes_without_monitor(
+            env, model, DisturbanceSettings(), 500, rng
+        )
     assert sum(len(one.actions) for one in traces) == 500
     assert all(np.isfinite(part).all() for one in traces for part in (one.readings, one.actions))
 

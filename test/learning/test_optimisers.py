@@ -15,7 +15,7 @@ from an_control.learning.es.parametrisation import (
     PaperForm,
     RedundantPaperForm,
     WholeModelForm,
-    choose_parametrisation,
+    choose_policy_parametrisation,
 )
 from an_control.learning.import_authors import import_policy_of_authors
 from an_control.load import make_policy
@@ -90,7 +90,7 @@ def test_the_authors_form_maps_back_exactly(form):
     rng = np.random.default_rng(0)
     vector = rng.normal(0.0, 0.5, form.vector_size)
     model = form.make_model(vector, Task(), {})
-    assert choose_parametrisation(model) == form
+    assert choose_policy_parametrisation(model) == form
     np.testing.assert_allclose(form.to_vector(model), vector, atol=1e-4)
     again = form.make_model(form.to_vector(model), Task(), {})
     one, two = make_policy(model, engine="numpy"), make_policy(again, engine="numpy")
@@ -104,7 +104,7 @@ def test_the_authors_form_maps_back_exactly(form):
 
 def test_the_authors_weights_are_of_the_authors_form(shared):
     model = import_policy_of_authors(shared / "reference/official/cartpole_pi.npz", "cartpole_pi")
-    assert choose_parametrisation(model) == PaperForm()
+    assert choose_policy_parametrisation(model) == PaperForm()
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_the_authors_weights_are_of_the_authors_form(shared):
 )
 def test_the_whole_form_takes_every_number(sizes):
     model = make_random_model(sizes, seed=1)
-    form = choose_parametrisation(model)
+    form = choose_policy_parametrisation(model)
     assert form == WholeModelForm(sizes) and form.vector_size == model.parameter_count
     again = form.make_model(form.to_vector(model), Task(), {})
     assert all(

@@ -13,7 +13,7 @@ pytest.importorskip("numba", reason="needs the sim extra")
 from an_control.cli import main
 from an_control.learning.dagger.learner import Dagger
 from an_control.learning.dagger.paper_student import PaperStudent
-from an_control.learning.dagger.settings import StudentSizes, make_smoke_settings, read_recipe
+from an_control.learning.dagger.settings import StudentSizes, make_smoke_test_settings, read_recipe
 from an_control.learning.dagger.streams import (
     DaggerStreams,
     NoisyTeacher,
@@ -94,7 +94,7 @@ def test_the_policy_acts_as_the_student_that_it_was(cartpole, form, streams):
 
 
 def test_a_run_that_was_stopped_continues_to_the_same_bits(tmp_path):
-    settings = replace(make_smoke_settings(read_recipe("cartpole")), kept=4)
+    settings = replace(make_smoke_test_settings(read_recipe("cartpole")), kept=4)
 
     def run(name, stop_after=None):
         learner = Dagger(

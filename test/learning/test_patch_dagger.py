@@ -15,19 +15,19 @@ from an_control.disturbance import DisturbanceSettings, Disturber  # noqa: E402
 from an_control.disturbance.patches import DisturbedPatches  # noqa: E402
 from an_control.learning.dagger.image_patches.batches import (  # noqa: E402
     PatchBatches,
-    compress_unchanging_patches,
     merge_equal_patches,
+    replace_static_patches_by_mean,
 )
 from an_control.learning.dagger.image_patches.episodes import (  # noqa: E402
     PatchEpisode,
     draw_background,
     draw_seen_frame_and_action_step_indices,
     record_episode,
-    replace_grass_in_place,
+    replace_grass_by_picture,
 )
 from an_control.learning.dagger.image_patches.learner import PatchDagger, make_student  # noqa: E402
 from an_control.learning.dagger.image_patches.student import VisionStudent  # noqa: E402
-from an_control.learning.dagger.settings import make_patch_smoke_settings, read_recipe  # noqa: E402
+from an_control.learning.dagger.settings import make_patch_smoke_test_settings, read_recipe  # noqa: E402
 from an_control.learning.evaluation.evaluate import play_episodes  # noqa: E402
 from an_control.learning.rollout.engine import EpisodeSeeds  # noqa: E402
 from an_control.learning.rollout.episode import play_episode  # noqa: E402
@@ -76,7 +76,7 @@ def test_the_mean_of_the_patches_that_show_no_change_stands_for_all_of_them(task
     missing = np.zeros((len(views), len(env.unwrapped.channels)), np.bool_)
     rng = np.random.default_rng(0)
     missing[1, rng.permutation(missing.shape[1])[:50]] = True
-    seen = compress_unchanging_patches(views, 6, missing, 1000, rng)
+    seen = replace_static_patches_by_mean(views, 6, missing, 1000, rng)
     assert seen.patches.shape[1] < missing.shape[1]
     np.testing.assert_array_equal(seen.counts.sum(axis=1), (~missing).sum(axis=1))
     everything, one_each = [], []
@@ -291,7 +291,7 @@ def test_the_memory_of_the_student_that_drives_hears_what_was_done(env, task):
 @pytest.mark.parametrize("fault", ["lose=0.5", "delay=1", "lose=0.5,repeat=0.1"])
 def test_a_student_learns_and_drives_by_frames_that_are_late_or_lost(fault, tmp_path):
     smoke, environment = (
-        make_patch_smoke_settings(PATCH_RECIPES["pong"]),
+        make_patch_smoke_test_settings(PATCH_RECIPES["pong"]),
         find_environment_id("pong"),
     )
     settings = dataclasses.replace(smoke, faults={PatchDisturbance.parse(fault): 1.0})
@@ -337,7 +337,7 @@ def test_half_of_the_examples_show_the_road_mirrored_and_steer_the_other_way():
 
 
 def test_a_run_that_was_stopped_resumes_to_the_same_bits(task, tmp_path):
-    settings = dataclasses.replace(make_patch_smoke_settings(PATCH_RECIPES[task]), rounds=3)
+    settings = dataclasses.replace(make_patch_smoke_test_settings(PATCH_RECIPES[task]), rounds=3)
     environment = find_environment_id(task)
 
     def run(folder, rounds):
@@ -415,7 +415,7 @@ def test_patterns_stand_still_where_the_grass_was_and_nowhere_else():
     env = make_environment(find_environment_id("car_racing"))
     view = shown(env, 5)[0]
     before = view.copy()
-    replace_grass_in_place(view, draw_background(96, np.random.default_rng(3)))
+    replace_grass_by_picture(view, draw_background(96, np.random.default_rng(3)))
     changed = view[-1] != before[-1]
     red, green, blue = env.unwrapped.sensors()["camera"].transpose(2, 0, 1)
     grass = (red == 100) & (blue == 100) & (green >= 202) & (green <= 228)

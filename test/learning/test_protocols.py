@@ -271,7 +271,7 @@ def test_a_curve_of_losses_with_a_whole_row_begins_with_that():
 )
 def test_a_legend_says_a_protocol_to_people_who_do_not_know_its_words(protocol, said):
     plots = pytest.importorskip("an_control.learning.evaluation.plots")
-    assert plots.describe_protocol(protocol) == said
+    assert plots.make_protocol_plot_label(protocol) == said
 
 
 def test_a_page_without_the_tables_marks_is_bad_input(model, tmp_path, capsys):

@@ -26,7 +26,7 @@ def test_the_best_of_a_race_is_left_when_its_share_of_the_run_is_over(count, gen
         if race.is_over:
             break
         turns[left[race.turn]] += 1
-        if race.pass_turn_and_check_if_halving_due((generation + 1) / generations):
+        if race.pass_turn_and_check_elimination_due((generation + 1) / generations):
             left = [left[place] for place in race.keep_better_half([float(one) for one in left])]
     assert left == [count - 1]
     assert generation <= 0.2 * generations + count * np.log2(count) + count
@@ -37,11 +37,11 @@ def test_noise_asks_for_more_episodes_and_clear_ranks_for_fewer():
     rng, count = np.random.default_rng(0), EpisodeCount(4, 32)
     skill, seen = rng.normal(size=(64, 1)), set()
     for _ in range(40):
-        count.adapt_to_noise(skill + rng.normal(0.0, 4.0, (64, count.current)))
+        count.adapt_count_to_return_noise(skill + rng.normal(0.0, 4.0, (64, count.current)))
         seen.add(count.current)
     assert count.current in (16, 32) and seen <= {4, 8, 16, 32}, "noise of 4 needs 16 for a half"
     for _ in range(60):
-        count.adapt_to_noise(skill + rng.normal(0.0, 0.1, (64, count.current)))
+        count.adapt_count_to_return_noise(skill + rng.normal(0.0, 0.1, (64, count.current)))
     assert count.current == 4
 
 
@@ -49,15 +49,15 @@ def test_how_hard_an_episode_is_for_all_is_no_noise():
     rng, count = np.random.default_rng(0), EpisodeCount(4, 32)
     skill = rng.normal(size=(64, 1))
     for _ in range(40):
-        count.adapt_to_noise(skill + 100.0 * rng.normal(size=(1, count.current)))
+        count.adapt_count_to_return_noise(skill + 100.0 * rng.normal(size=(1, count.current)))
     assert count.current == 4
 
 
 def test_candidates_that_failed_or_are_equal_change_no_episode_count():
     count = EpisodeCount(4, 8)
     for _ in range(20):
-        count.adapt_to_noise(np.full((8, 4), np.nan))
-        count.adapt_to_noise(np.ones((8, 4)))
+        count.adapt_count_to_return_noise(np.full((8, 4), np.nan))
+        count.adapt_count_to_return_noise(np.ones((8, 4)))
     assert count.current == 4
 
 
@@ -203,7 +203,7 @@ def test_a_run_of_so_many_minutes_ends_when_they_are_over(tmp_path, monkeypatch)
 
 def test_a_random_start_is_as_large_as_is_usual_for_each_layer():
     form = PaperForm()
-    scales = form.vector_scales
+    scales = form.typical_element_magnitudes
     assert scales.shape == (form.vector_size,)
     model = form.make_model(scales, Task(), {})
     assert np.allclose(model.arrays["neuron.hidden"], 8**-0.5)

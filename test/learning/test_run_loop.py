@@ -32,7 +32,7 @@ class Walk:
 
     def __init__(self, values=(), killed_after=None, steps=6) -> None:
         self.place, self.number, self.values, self.killed_after = 0.0, 0, values, killed_after
-        self.total_steps = steps
+        self.total_step_calls = steps
 
     def step(self):
         if self.number == self.killed_after:

@@ -21,8 +21,10 @@ def rows_of(starts, noise):
 
 def test_the_error_of_a_score_is_how_far_scores_of_other_episodes_scatter():
     made = [rows_of(30.0 * RNG.normal(size=50), 5.0) for _ in range(400)]
-    scatter = np.std([x.compute_score(random, teacher) for random, teacher, x in made])
-    errors = [x.compute_score_error(random, teacher) for random, teacher, x in made]
+    scatter = np.std(
+        [x.compute_score_relative_to_teacher(random, teacher) for random, teacher, x in made]
+    )
+    errors = [x.compute_standard_error_of_score(random, teacher) for random, teacher, x in made]
     assert np.mean(errors) == pytest.approx(scatter, rel=0.1)
     alone = np.mean([x.standard_error / 100.0 for _, _, x in made])
     assert alone > 3.0 * scatter, "the starts would count as noise"
@@ -34,8 +36,8 @@ def test_rows_with_fewer_or_failed_episodes_have_an_error_that_fits_too():
         random, teacher, student = rows_of(30.0 * RNG.normal(size=60), 5.0)
         returns = (*student.returns[:9], math.nan, *student.returns[10:20])
         student = ScoreRow("x", returns, 1.0)
-        scores.append(student.compute_score(random, teacher))
-        errors.append(student.compute_score_error(random, teacher))
+        scores.append(student.compute_score_relative_to_teacher(random, teacher))
+        errors.append(student.compute_standard_error_of_score(random, teacher))
     assert np.mean(errors) == pytest.approx(np.std(scores), rel=0.15)
 
 

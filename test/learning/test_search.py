@@ -16,7 +16,11 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 from an_control.cli import main
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.es.parametrisation import PaperForm, WholeModelForm
-from an_control.learning.es.search import Search, SearchSettings, play_episodes_under_mixture
+from an_control.learning.es.search import (
+    Search,
+    SearchSettings,
+    play_episodes_under_mixed_disturbances,
+)
 from an_control.learning.rollout.engine import (
     NO_DISTURBANCE,
     Outcomes,
@@ -277,7 +281,7 @@ def test_neurons_with_stacked_readings_are_searched(tmp_path):
 def test_conditions_share_the_episodes_and_are_validated_each(fused, people):
     clean, moving = NO_DISTURBANCE, DisturbanceSettings(shuffle=Shuffle(True, 20))
     starts = draw_training_seeds(np.random.default_rng(0), 5)
-    together = play_episodes_under_mixture(fused, people, starts, [clean, moving])
+    together = play_episodes_under_mixed_disturbances(fused, people, starts, [clean, moving])
     apart = [fused.play(people, starts[:2], clean), fused.play(people, starts[2:], moving)]
     expected = np.concatenate([part.returns for part in apart], axis=1)
     assert together.returns.tobytes() == expected.tobytes()

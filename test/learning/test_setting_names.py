@@ -8,7 +8,10 @@ import pytest
 from an_control.cli import main
 from an_control.learning.api import evolution, monitor, student, teacher
 from an_control.learning.api.evolution import EvolveOptions
-from an_control.learning.runs.run_folder import _flatten_settings, remove_changeable_settings
+from an_control.learning.runs.run_folder import (
+    _flatten_settings,
+    drop_settings_changeable_on_resume,
+)
 
 OTHER_VALUES = {
     "optimiser": "cma",
@@ -34,7 +37,7 @@ def test_each_option_of_a_search_is_named_as_it_is_typed(name):
     before, after = (
         dict(
             _flatten_settings(
-                remove_changeable_settings(
+                drop_settings_changeable_on_resume(
                     {"settings": asdict(evolution._make_search_settings(one, 5))}
                 )
             )

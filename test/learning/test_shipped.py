@@ -7,7 +7,7 @@ pytest.importorskip("numba", reason="needs the sim extra")
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.disturbance import DisturbanceSettings, Shuffle
-from an_control.learning.es.parametrisation import PaperForm, choose_parametrisation
+from an_control.learning.es.parametrisation import PaperForm, choose_policy_parametrisation
 from an_control.learning.evaluation.evaluate import play_episodes_with_compiled_code
 from an_control.policy import read_model
 from an_control.system.share import find_share_path
@@ -24,7 +24,7 @@ def mean_and_success(cartpole, name, **disturbance):
 
 def test_the_cartpole_policy_has_the_authors_size():
     assert (
-        choose_parametrisation(read_model(find_share_path("models/cartpole.safetensors")))
+        choose_policy_parametrisation(read_model(find_share_path("models/cartpole.safetensors")))
         == PaperForm()
     )
 

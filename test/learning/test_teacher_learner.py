@@ -19,8 +19,8 @@ from an_control.learning.teacher.learner import TeacherLearner, TeacherLimits
 from an_control.learning.teacher.sb3_algorithm import CLIP, REPLAY
 from an_control.learning.teacher.settings import (
     choose_teacher_settings,
-    make_contender_settings,
-    make_smoke_settings,
+    make_settings_of_competing_learners,
+    make_smoke_test_settings,
 )
 from an_control.learning.teacher.teachers import NetworkTeacher
 from an_control.learning.training_disturbances import Fault
@@ -92,7 +92,7 @@ gymnasium.register("Steps-v0", Steps, max_episode_steps=1000)
 def settings_of(environment, algorithm, start, **changed):
     with closing(make_environment(environment)) as env:
         return replace(
-            make_smoke_settings(choose_teacher_settings(env, algorithm, start)),
+            make_smoke_test_settings(choose_teacher_settings(env, algorithm, start)),
             **{"burst": 0.05} | changed,
         )
 
@@ -285,7 +285,7 @@ def test_limits_end_a_run_and_may_be_raised(tmp_path):
     loop = run(tmp_path, "Pendulum-v1", "ppo", limits=TeacherLimits(steps=200))
     assert (loop.done, loop.learner.end_reason) == (4, "reached 200 steps")
     loop = run(tmp_path, "Pendulum-v1", "ppo", limits=TeacherLimits(minutes=1e-6))
-    assert (loop.done, loop.learner.total_steps, loop.learner.progress) == (4, 4, 1.0)
+    assert (loop.done, loop.learner.total_step_calls, loop.learner.progress) == (4, 4, 1.0)
     assert "minutes" in loop.learner.end_reason
     with pytest.raises(RunError, match="other settings"):
         run(tmp_path, "Pendulum-v1", "sac")
@@ -296,7 +296,7 @@ def test_a_run_ends_when_validation_does_not_improve_for_half_of_it(tmp_path):
     with closing(learner_in(tmp_path, "Pendulum-v1", "ppo", TeacherLimits(), **how)) as learner:
         learner._measure_validation_return = lambda: 1.0
         learner.step()
-        assert not learner.end_reason and 0 < learner.total_steps > 1
+        assert not learner.end_reason and 0 < learner.total_step_calls > 1
         learner.step()
         learner.step()
         assert learner.end_reason == "no better validation since step 64"
@@ -352,7 +352,7 @@ def test_the_noise_with_the_better_validation_continues_alone(tmp_path, better):
 
 def test_choices_have_no_noise_that_could_race():
     settings = settings_of("CartPole-v1", "ppo", None)
-    assert make_contender_settings(settings) == [settings]
+    assert make_settings_of_competing_learners(settings) == [settings]
 
 
 def test_a_run_whose_replay_file_is_gone_says_so(tmp_path):

@@ -11,7 +11,7 @@ pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.cli import main
 from an_control.learning.dagger.learner import Dagger
-from an_control.learning.dagger.settings import DaggerSettings, make_smoke_settings
+from an_control.learning.dagger.settings import DaggerSettings, make_smoke_test_settings
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.learning.teacher.teachers import FunctionTeacher, NetworkTeacher, read_teacher
@@ -77,9 +77,9 @@ def test_a_function_teaches(tmp_path):
     teacher = FunctionTeacher(lambda observation: 3.0 * observation[:1])
     assert teacher(np.array([-1.0, 0.0, 0.0], np.float32)) == -1.0
     learner = Dagger(
-        tmp_path, PENDULUM, PENDULUM, teacher, make_smoke_settings(DaggerSettings()), 1
+        tmp_path, PENDULUM, PENDULUM, teacher, make_smoke_test_settings(DaggerSettings()), 1
     )
-    losses = [learner.step()["action_loss"] for _ in range(learner.total_steps)]
+    losses = [learner.step()["action_loss"] for _ in range(learner.total_step_calls)]
     learner.close()
     assert np.isfinite(losses).all()
 
@@ -151,7 +151,15 @@ def test_a_teacher_is_known_by_its_numbers_not_by_its_file(tmp_path, learned, pe
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_student_learns_on_cuda_and_goes_on_there(tmp_path):
     teacher = FunctionTeacher(lambda observation: observation[:1])
-    what = tmp_path, PENDULUM, PENDULUM, teacher, make_smoke_settings(DaggerSettings()), 1, "cuda"
+    what = (
+        tmp_path,
+        PENDULUM,
+        PENDULUM,
+        teacher,
+        make_smoke_test_settings(DaggerSettings()),
+        1,
+        "cuda",
+    )
     for stop in (1, 2):
         learner = Dagger(*what)
         loop = RunLoop(RunFolder(tmp_path, learner.config), learner)

@@ -162,14 +162,14 @@ def test_what_happens_while_notes_enter_the_black_box_is_not_lost(
         options, "/robot", controller, {}, serialize_message, lambda: 1, 0, log=print
     )
     box = one._black_box
-    move = box.move_notes_from
+    move = box.move_queued_notes_into_box
 
     def move_and_note(queue) -> None:
         move(queue)
         one.record_event("estop", reason="of another thread")
 
     with monkeypatch.context() as patch:
-        patch.setattr(box, "move_notes_from", move_and_note)
+        patch.setattr(box, "move_queued_notes_into_box", move_and_note)
         one.flush(even_if_few=True)
     one.close()
     assert box._batches[-1].notes[-1][1] == "estop"
@@ -219,7 +219,7 @@ def test_without_mcap_a_node_acts_and_cannot_record(
     stand: Stand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "an_control.ros.recording.get_needed_install_command", lambda: "pip install it"
+        "an_control.ros.recording.get_recording_install_command", lambda: "pip install it"
     )
     node = stand.start()
     stand.step(0)

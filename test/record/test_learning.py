@@ -13,7 +13,7 @@ from an_control import load_policy
 from an_control.cli import main
 from an_control.learning.dagger.cloning import CloningSettings, fit_network_to_commands
 from an_control.learning.dagger.recorded import RecordedTeaching, read_task_and_episodes
-from an_control.learning.dagger.settings import make_smoke_settings, read_recipe
+from an_control.learning.dagger.settings import make_smoke_test_settings, read_recipe
 from an_control.learning.dagger.streams import DaggerEpisode
 from an_control.learning.recordings import read_recorded_traces, read_task_and_traces
 from an_control.learning.runs.run_folder import pack_checkpoint, unpack_checkpoint
@@ -101,11 +101,11 @@ def test_the_monitor_of_an_onnx_file_is_learned_beside_it_from_a_recording(
 
 def test_recorded_commands_are_imitated(walked: Path, tmp_path: Path) -> None:
     task, episodes = read_task_and_episodes([walked], "tiny")
-    settings = make_smoke_settings(read_recipe("quick"))
+    settings = make_smoke_test_settings(read_recipe("quick"))
     settings = replace(settings, identify_updates=60, updates=40, rounds=1, faults={})
     cloning = CloningSettings(hidden=(16,), updates=20)
     learner = RecordedTeaching(task, episodes, settings, seed=1, cloning=cloning)
-    assert learner.total_steps == 2
+    assert learner.total_step_calls == 2
     lines = [learner.step(), learner.step()]
     assert lines[1]["action_loss"] < lines[0]["action_loss"]
     again = RecordedTeaching(task, episodes, settings, seed=1, cloning=cloning)
@@ -211,7 +211,7 @@ def test_recorded_commands_are_cloned_from_single_ticks() -> None:
 
 def test_the_head_starts_as_the_clone_of_the_recorded_commands(walked: Path) -> None:
     task, episodes = read_task_and_episodes([walked], "tiny")
-    settings = replace(make_smoke_settings(read_recipe("quick")), identify_updates=1)
+    settings = replace(make_smoke_test_settings(read_recipe("quick")), identify_updates=1)
     settings = replace(settings, identify_rate=1e-9)
     cloning = CloningSettings(hidden=(12, 6), updates=5)
     learner = RecordedTeaching(task, episodes, settings, seed=1, cloning=cloning)

@@ -6,7 +6,7 @@ import pytest
 from rclpy.serialization import deserialize_message
 from stand import WIRING, Stand
 
-from an_control.commissioning.bag import survey_bag
+from an_control.commissioning.bag import survey_bag_topics
 from an_control.record.arrays import read_arrays
 from an_control.record.reader import Bag
 from an_control.record.replay import SessionReplay
@@ -39,5 +39,5 @@ def test_the_later_files_of_a_recording_replay_as_one_session(rotated: Bag) -> N
 
 def test_the_later_files_of_a_recording_hold_its_wiring(rotated: Bag) -> None:
     assert read_arrays(rotated).wiring == WIRING
-    (command,) = survey_bag(rotated, "", deserialize_message).command_messages
+    (command,) = survey_bag_topics(rotated, "", deserialize_message).command_messages
     assert command.topic == "commands"

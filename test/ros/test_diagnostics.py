@@ -201,7 +201,7 @@ def test_a_tick_that_is_too_long_or_too_late_misses_its_deadline():
         ticks.record_tick(2.9 * step_s, 3.0 * step_s, age_s=0.004)
         assert ticks.missed == missed
         assert ticks.count == 3
-        assert ticks.compute_age_percentile_ms(50.0) == pytest.approx(3.0)
+        assert ticks.compute_reading_age_percentile_ms(50.0) == pytest.approx(3.0)
 
 
 def test_the_time_in_which_a_node_was_inactive_is_no_missed_deadline():

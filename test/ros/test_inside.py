@@ -82,9 +82,9 @@ def test_attention_goes_out_also_while_a_missing_channel_is_imputed(stand):
 
 def test_nothing_is_computed_for_nobody(stand, monkeypatch):
     asked: list[int] = []
-    real = outputs.select_attention_columns
+    real = outputs.select_attention_of_channels
     monkeypatch.setattr(
-        outputs, "select_attention_columns", lambda *of: asked.append(1) or real(*of)
+        outputs, "select_attention_of_channels", lambda *of: asked.append(1) or real(*of)
     )
     stand.start()
     stand.step(1)

@@ -11,7 +11,7 @@ from sensor_msgs.msg import JointState
 from stand import stamp_of
 
 from an_control.ros.competing_publishers import TURN_NS, TopicSenders
-from an_control.ros.distributions import callbacks_get_publisher_ids
+from an_control.ros.distributions import has_publisher_ids_in_callbacks
 from an_control.ros.graph import QuietNode
 from an_control.ros.inputs import Inputs
 
@@ -84,7 +84,7 @@ def source_status(stand):
 
 
 @pytest.mark.skipif(
-    not callbacks_get_publisher_ids(), reason="this rclpy does not tell who sent a message"
+    not has_publisher_ids_in_callbacks(), reason="this rclpy does not tell who sent a message"
 )
 @pytest.mark.parametrize("names", [["left", "right"], ["finger"]])
 def test_a_second_publisher_of_the_same_joints_is_named_with_the_channels(stand, capfd, names):

@@ -407,7 +407,7 @@ def test_while_the_newest_answer_blames_a_motor_nothing_is_corrected_unasked(imp
     answer(loop, process, 2)
     process.findings = [WRONG_SIGN, motor]
     answer(loop, process, 1)
-    doctor.set_automatically_corrected_kinds(["sign"])
+    doctor.set_mistake_kinds_to_correct(["sign"])
     assert [one.corrected for one in doctor.findings if one.kind == "sign"] == [False]
     process.findings = [WRONG_SIGN]
     answer(loop, process, 1)

@@ -80,7 +80,7 @@ def test_a_new_model_brings_the_ramp_that_it_was_trained_with(stand, tmp_path, m
     assert stand.node._loop.controller.acting.ramp_s == 0.05
     gate = stand.node._loop.controller.gate
     assert gate.authority == 1.0, "it takes over as it is"
-    gate.reset_to_safe_command()
+    gate.restart_ramp_and_get_safe_command()
     stand.step(3)
     assert gate.authority == pytest.approx(0.2)
 

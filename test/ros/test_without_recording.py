@@ -15,7 +15,7 @@ def test_a_node_acts_without_a_black_box_and_without_the_package_for_it(
     stand, reference, monkeypatch, installed
 ):
     if not installed:
-        monkeypatch.setattr(recording, "get_needed_install_command", lambda: MISSING)
+        monkeypatch.setattr(recording, "get_recording_install_command", lambda: MISSING)
     stand.start(**({"black_box_s": 0.0} if installed else {}))
     assert [list(stand.step(step).effort) for step in range(3)] == [
         reference.step(step) for step in range(3)
@@ -32,7 +32,7 @@ def test_a_node_acts_without_a_black_box_and_without_the_package_for_it(
 def test_diagnostics_and_log_say_that_there_is_no_black_box(
     stand, monkeypatch, capfd, black_box_s, level, text
 ):
-    monkeypatch.setattr(recording, "get_needed_install_command", lambda: MISSING)
+    monkeypatch.setattr(recording, "get_recording_install_command", lambda: MISSING)
     monkeypatch.setattr(control_loop, "DIAGNOSTICS_S", 0.1)
     arrays = []
     stand.peer.create_subscription(DiagnosticArray, "/diagnostics", arrays.append, 10)

@@ -263,17 +263,20 @@ def test_the_gate_the_safe_command_and_bring_up_are_those_of_the_robot(robot):
         measured = first_reading(table, {TOPIC: joints(), **robot.messages}).measured
         if measured is not None:
             assert measured.has_all_positions
-            gate.safe_command.record_positions(measured.values)
-            gate.restart_from_safe_command()
+            gate.safe_command.record_measured_positions(measured.values)
+            gate.restart_ramp_from_safe_command()
     for up in ups:
-        up.start_motion()
+        up.start_moving_to_start_pose()
     for tick in range(50):
         command = 400.0 * rng.normal(size=len(wiring.command.names))
         command[0] = np.nan if tick == 20 else command[0]
         assert gates[0](command).tolist() == gates[1](command).tolist()
         if not ups[0].done:
             assert ups[0](command / 400.0).tolist() == ups[1](command / 400.0).tolist()
-    assert gates[0].reset_to_safe_command().tolist() == gates[1].reset_to_safe_command().tolist()
+    assert (
+        gates[0].restart_ramp_and_get_safe_command().tolist()
+        == gates[1].restart_ramp_and_get_safe_command().tolist()
+    )
     assert vars(gates[0].counts) == vars(gates[1].counts)
 
 

@@ -333,5 +333,5 @@ def test_a_field_that_rounds_carries_no_value_outside_the_limits(
     for value in (low + share * width, 200.0, -200.0):
         one.fill(gate(np.array([value])), STAMP_NS)
         assert low <= one.message.data[0] <= high
-    one.fill(gate.reset_to_safe_command(), STAMP_NS)
+    one.fill(gate.restart_ramp_and_get_safe_command(), STAMP_NS)
     assert low <= one.message.data[0] <= high

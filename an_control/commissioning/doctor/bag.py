@@ -81,7 +81,7 @@ def make_recorder_from_bag(
             for number in commanders[entry.topic]:
                 cls = type(driven.messages[number].message)
                 if not are_on_topic:  # the node's record may have had this command too
-                    driven.recorder.mark_gap()
+                    driven.recorder.mark_gap_before_next_tick()
                 before = driven.commands
                 driven.add_command_message(number, deserialize(entry.data, cls), entry.log_ns)
                 are_on_topic |= driven.commands > before

@@ -24,8 +24,8 @@ from an_control.commissioning.doctor.hypotheses import (
     CandidateWiring,
     Hypothesis,
     Recording,
-    find_id_groups,
-    iterate_part_exchanges,
+    find_groups_of_similar_ids,
+    iterate_swaps_of_robot_parts,
 )
 from an_control.commissioning.doctor.kinematics import estimate_scale_factor_from_rates
 from an_control.commissioning.doctor.likelihood import Likelihood
@@ -321,8 +321,8 @@ class _Search:
     ) -> None:
         self._recording, self._forward, self._settings = recording, forward, settings
         self._configured = CandidateWiring.from_recording(recording)
-        self._groups = find_id_groups(recording.ids, recording.groups)
-        motor_groups = find_id_groups(recording.actuators, None)
+        self._groups = find_groups_of_similar_ids(recording.ids, recording.groups)
+        motor_groups = find_groups_of_similar_ids(recording.actuators, None)
         everything = tuple(range(len(recording.actuators)))
         if len(everything) > 1 and everything not in motor_groups.values():
             motor_groups["all motors"] = everything
@@ -357,7 +357,7 @@ class _Search:
         candidate = self._restore_seemingly_stuck_channels(stuck, ticks) if still.any() else stuck
         self._lost = candidate.unusable
         self._likelihood.impute_channels(candidate)
-        before = float(self._likelihood.compute_mean_excess_per_channel(candidate, ticks).sum())
+        before = float(self._likelihood.compute_excess_nll_per_channel(candidate, ticks).sum())
         taken: list[Hypothesis] = []
         alternatives: tuple[str, ...] = ()
         while len(taken) < settings.max_mistakes:
@@ -370,7 +370,7 @@ class _Search:
             self._found = True
             candidate = found.candidate
             self._likelihood.impute_channels(candidate)
-            excess = self._likelihood.compute_mean_excess_per_channel(candidate, ticks)
+            excess = self._likelihood.compute_excess_nll_per_channel(candidate, ticks)
             if excess.sum() < 0.0 and excess.max() < settings.explained:
                 break
         candidate = self._drop_unneeded_changes(
@@ -379,13 +379,13 @@ class _Search:
         candidate = self._drop_unlikely_motor_changes(candidate, taken, ticks)
         changes = self._list_changes_from_wiring_file(candidate, taken)
         reverted = [self._revert_change(candidate, one, one.members) for one in changes]
-        costs = self._likelihood.compute_total_costs([candidate, *reverted], ticks)
+        costs = self._likelihood.compute_nll_per_candidate([candidate, *reverted], ticks)
         findings = [
             self._make_finding(one, candidate, float(cost - costs[0]))
             for one, cost in zip(changes, costs[1:], strict=True)
         ]
         findings.sort(key=lambda one: -one.log_odds)
-        after = float(self._likelihood.compute_mean_excess_per_channel(candidate, ticks).sum())
+        after = float(self._likelihood.compute_excess_nll_per_channel(candidate, ticks).sum())
         return Diagnosis(
             tuple(findings),
             candidate,
@@ -414,7 +414,7 @@ class _Search:
             ticks = likelihood.select_evenly_spread_ticks(self._settings.screened)
             if len(ticks) < self._settings.min_ticks:
                 break
-            cost = float(likelihood.compute_total_costs([candidate], ticks)[0]) / len(
+            cost = float(likelihood.compute_nll_per_candidate([candidate], ticks)[0]) / len(
                 ticks
             ) + 2.0 * (lag > 0)
             if cost < least:
@@ -437,19 +437,19 @@ class _Search:
             moving.with_motor_gain(members, 0.0)
             for members in [*singles, *self._motor_groups.values()]
         ]
-        as_stuck, *as_dead = self._likelihood.compute_total_costs([stuck, *dead], ticks)
+        as_stuck, *as_dead = self._likelihood.compute_nll_per_candidate([stuck, *dead], ticks)
         if min(as_dead, default=np.inf) < as_stuck:
             return moving
         if np.count_nonzero(stuck.unusable & self._heard) > 1:
             likeliest = dead[int(np.argmin(as_dead))]
-            left = float(self._likelihood.compute_mean_excess_per_channel(likeliest, ticks).sum())
+            left = float(self._likelihood.compute_excess_nll_per_channel(likeliest, ticks).sum())
             if not self._is_behaviour_unexpected(left):
                 return moving  # one dead motor is likelier than several stuck sensors
         for k in np.flatnonzero(stuck.unusable & self._heard).tolist():
             usable = stuck.unusable.copy()
             usable[k] = False
             turned = replace(stuck, unusable=usable).with_scale_factor([k], -1.0)
-            as_stuck, as_turned = self._likelihood.compute_total_costs([stuck, turned], ticks)
+            as_stuck, as_turned = self._likelihood.compute_nll_per_candidate([stuck, turned], ticks)
             prior = (
                 Hypothesis("unusable", (k,), stuck).penalty
                 - Hypothesis("sign", (k,), turned).penalty
@@ -540,7 +540,9 @@ class _Search:
             for factor in FACTORS_BOTH if len(usable) > 1 else ():
                 scaled = candidate.with_scale_factor(usable, factor)
                 found.append(Hypothesis("scale", tuple(usable), scaled, name))
-        for name, channels, others in iterate_part_exchanges(self._recording.ids, self._groups):
+        for name, channels, others in iterate_swaps_of_robot_parts(
+            self._recording.ids, self._groups
+        ):
             moved = candidate.with_permuted_channels(channels, others)
             found.append(Hypothesis("permuted", channels, moved, name))
         return found
@@ -574,7 +576,7 @@ class _Search:
         for a, b in combinations(motors, 2):
             crossed = candidate.with_permuted_motors([a, b], [b, a])
             found.append(Hypothesis("motors swapped", (a, b), crossed))
-        for name, channels, others in iterate_part_exchanges(
+        for name, channels, others in iterate_swaps_of_robot_parts(
             self._recording.actuators, self._motor_groups
         ):
             crossed = candidate.with_permuted_motors(channels, others)
@@ -598,7 +600,7 @@ class _Search:
         ]
         for screened, kept in settings.screenings:
             few = likelihood.select_evenly_spread_ticks(screened)
-            costs = likelihood.compute_total_costs(
+            costs = likelihood.compute_nll_per_candidate(
                 [candidate, *(one.candidate for one in hypotheses)], few
             )
             gains = (costs[0] - costs[1:]) * (len(ticks) / len(few))
@@ -627,7 +629,7 @@ class _Search:
         driven = [
             number
             for number in accepted
-            if refined[number].is_motor
+            if refined[number].concerns_motors
             and self._agrees_with_motor_effects(refined[number], candidate, ticks, evidence[number])
         ]
         rival = not np.allclose(candidate.gain, 1.0) or any(
@@ -640,7 +642,7 @@ class _Search:
                 break
             one = refined[number]
             if number in driven or (
-                not one.is_motor
+                not one.concerns_motors
                 and not (rival and self._spoils_motor_effects(one.candidate, candidate, ticks))
             ):
                 agreeing.append(number)
@@ -680,7 +682,7 @@ class _Search:
         for other in map(int, order):
             if other in refused or consistent[best] > consistent[other]:
                 continue
-            if refined[other].has_common_members(refined[best]):
+            if refined[other].has_common_channel_or_motor(refined[best]):
                 continue
             difference = refined_costs[other].cost - refined_costs[best].cost
             near = scores[other] > settings.near_gain * scores[best]
@@ -763,7 +765,7 @@ class _Search:
         channel gives this motor its usual effect. `motor_hypotheses`, which agree with the motors'
         measured effects, `best` and the result are indices in `hypotheses`.
         """
-        if not motor_hypotheses or hypotheses[best].is_motor:
+        if not motor_hypotheses or hypotheses[best].concerns_motors:
             return None
         settings, estimate = self._settings, self._likelihood.estimate_motor_effects
         before, after = estimate(candidate, ticks), estimate(hypotheses[best].candidate, ticks)
@@ -796,7 +798,7 @@ class _Search:
         known = [
             number
             for number in accepted
-            if hypotheses[number].kind not in FITTED and not hypotheses[number].is_motor
+            if hypotheses[number].kind not in FITTED and not hypotheses[number].concerns_motors
         ]
         if not known or known[0] != accepted[0]:
             return accepted
@@ -816,18 +818,18 @@ class _Search:
                 return False
         if (
             self._found
-            and not hypothesis.is_motor
+            and not hypothesis.concerns_motors
             and not self._explains_enough_after_other_mistake(hypothesis, evidence)
         ):
             return False
-        if hypothesis.kind != "unusable" and not hypothesis.is_motor and restored < -least:
+        if hypothesis.kind != "unusable" and not hypothesis.concerns_motors and restored < -least:
             return False
         if self._is_significant(evidence.gain, hypothesis, max(0.0, evidence.excess)):
             return True
         if (
             self._is_behaviour_unexpected(evidence.excess)
             and hypothesis.kind not in FITTED
-            and not hypothesis.is_motor
+            and not hypothesis.concerns_motors
         ):
             if evidence.gain.mean() < self._settings.min_restored_share * evidence.excess:
                 least = self._settings.certain_restored
@@ -928,8 +930,8 @@ class _Search:
         total, mean = float(gains.sum()), float(gains.mean())
         if total - hypothesis.penalty < settings.min_gain or mean < settings.min_tick_gain:
             return False
-        share = settings.min_motor_share if hypothesis.is_motor else settings.min_share
-        weak = hypothesis.kind in FITTED or (self._found and not hypothesis.is_motor)
+        share = settings.min_motor_share if hypothesis.concerns_motors else settings.min_share
+        weak = hypothesis.kind in FITTED or (self._found and not hypothesis.concerns_motors)
         if hypothesis.kind == "delay" and mean_excess <= 0.0 and not self._found:
             return mean >= settings.min_delay_gain and self._are_gains_consistent(
                 gains, hypothesis.penalty
@@ -952,7 +954,7 @@ class _Search:
             whole = left <= 0.0 < mean_excess  # nothing is left to explain
             sigma = settings.min_sigma if whole else settings.fitted_sigma
             return mean >= share * mean_excess and self._is_mean_gain_significant(gains, sigma)
-        if not hypothesis.is_motor and self._is_mean_gain_significant(
+        if not hypothesis.concerns_motors and self._is_mean_gain_significant(
             gains, settings.certain_sigma
         ):
             share = settings.min_certain_share
@@ -970,8 +972,8 @@ class _Search:
 
     def _compute_tick_costs(self, candidate: CandidateWiring, ticks: np.ndarray) -> _TickCosts:
         """Return the cost of each of K ticks under a candidate wiring, summed over its channels."""
-        costs = self._likelihood.compute_costs([candidate], ticks)[0]
-        excess_nll = self._likelihood.subtract_validation_costs(costs, candidate)
+        costs = self._likelihood.compute_nll_per_reading([candidate], ticks)[0]
+        excess_nll = self._likelihood.subtract_validation_nll(costs, candidate)
         return _TickCosts(costs.sum(1), excess_nll.sum(1))
 
     def _compare_costs(self, before: _TickCosts, after: _TickCosts) -> CostEvidence:
@@ -1104,7 +1106,7 @@ class _Search:
         dead = Hypothesis("motor dead", (motor,), candidate.with_motor_gain([motor], 0.0))
         turned = Hypothesis("motor reversed", (motor,), candidate.with_motor_gain([motor], -1.0))
         self._judged.add(motor)
-        effect = self._likelihood.estimate_motor_effect_with_free_joint(candidate, motor)
+        effect = self._likelihood.estimate_motor_effect_away_from_stop(candidate, motor)
         if effect is None:
             return dead, [turned]
         return (turned if effect < -self._settings.reversed_effect else dead), []
@@ -1116,7 +1118,7 @@ class _Search:
 
         Return None if no exchange helps.
         """
-        cost = float(self._likelihood.compute_total_costs([candidate], ticks)[0])
+        cost = float(self._likelihood.compute_nll_per_candidate([candidate], ticks)[0])
         for other in range(len(candidate.motors)):
             if other == motor or other in self._judged or candidate.gain[other] == 0.0:
                 continue
@@ -1126,7 +1128,7 @@ class _Search:
             if not effects[[motor, other]].min() >= least:
                 continue
             if (
-                self._likelihood.compute_total_costs([crossed], ticks)[0]
+                self._likelihood.compute_nll_per_candidate([crossed], ticks)[0]
                 < cost - self._settings.min_gain
             ):
                 return Hypothesis("motors swapped", (motor, other), crossed)
@@ -1191,10 +1193,10 @@ class _Search:
             fitted = candidate.with_motor_gain(members, float(sign * np.exp(log)))
             if sign < 0 and abs(log) < self._settings.near_reversed:
                 turned = candidate.with_motor_gain(members, -1.0)
-                now, as_turned, as_fitted = self._likelihood.compute_total_costs(
+                now, as_turned, as_fitted = self._likelihood.compute_nll_per_candidate(
                     [candidate, turned, fitted], ticks
                 )
-                left = float(self._likelihood.compute_mean_excess_per_channel(turned, ticks).sum())
+                left = float(self._likelihood.compute_excess_nll_per_channel(turned, ticks).sum())
                 share = self._settings.unit_share
                 if self._is_behaviour_unexpected(left):
                     share = self._settings.poor_unit_share
@@ -1202,7 +1204,7 @@ class _Search:
                     return hypothesis._replace(kind="motor reversed", candidate=turned)
             if abs(np.exp(log)) < self._settings.idle_effect:
                 still = candidate.with_motor_gain(members, 0.0)
-                now, as_still, as_fitted = self._likelihood.compute_total_costs(
+                now, as_still, as_fitted = self._likelihood.compute_nll_per_candidate(
                     [candidate, still, fitted], ticks
                 )
                 if now - as_still > self._settings.dead_share * (now - as_fitted):
@@ -1223,7 +1225,7 @@ class _Search:
         grid = now + span * np.linspace(-1.5, 1.5, OFFSETS)
         few = self._likelihood.select_evenly_spread_ticks(max(200, self._settings.screened))
         values = [guess, *grid.tolist()]
-        costs = self._likelihood.compute_total_costs(
+        costs = self._likelihood.compute_nll_per_candidate(
             [candidate.with_offset(k, value) for value in values], few
         )
         best = int(costs.argmin())
@@ -1253,7 +1255,7 @@ class _Search:
         fitted = make_scaled_candidate(log)
         share = self._settings.unit_share
         if (
-            self._likelihood.compute_mean_excess_per_channel(fitted, ticks).mean()
+            self._likelihood.compute_excess_nll_per_channel(fitted, ticks).mean()
             > self._settings.poor_fit
         ):
             share = self._settings.poor_unit_share
@@ -1268,7 +1270,7 @@ class _Search:
             for unit in (*UNITS, *ROUND)
             if abs(log + np.log(unit)) < self._settings.near_unit
         ]
-        now, as_fitted, *as_named = self._likelihood.compute_total_costs(
+        now, as_fitted, *as_named = self._likelihood.compute_nll_per_candidate(
             [candidate, fitted, *near], ticks
         )
         if near and now - min(as_named) > share * (now - as_fitted):
@@ -1291,7 +1293,7 @@ class _Search:
             values = start + step * np.array([-1.0, -0.6, -0.3, 0.0, 0.3, 0.6, 1.0])
             if bounds is not None:
                 values = np.clip(values, *bounds)
-            costs = self._likelihood.compute_total_costs(
+            costs = self._likelihood.compute_nll_per_candidate(
                 [make_candidate(value) for value in values], few
             )
             best = int(costs.argmin())
@@ -1301,7 +1303,7 @@ class _Search:
 
     def _describe_hypothesis(self, hypothesis: Hypothesis) -> str:
         """Return the kind of a hypothesis, and its group or its members, as text for the user."""
-        of = self._recording.actuators if hypothesis.is_motor else self._recording.ids
+        of = self._recording.actuators if hypothesis.concerns_motors else self._recording.ids
         return (
             f"{hypothesis.kind}: {hypothesis.name or ', '.join(of[m] for m in hypothesis.members)}"
         )
@@ -1352,7 +1354,7 @@ class _Search:
             if len(changes) < 2 or not motors:
                 return candidate
             without = [self._revert_change(candidate, one, one.members) for one in motors]
-            cost, *costs = self._likelihood.compute_total_costs([candidate, *without], ticks)
+            cost, *costs = self._likelihood.compute_nll_per_candidate([candidate, *without], ticks)
             best = int(np.argmin(costs))
             if costs[best] > cost - self._settings.min_gain:
                 return candidate
@@ -1366,7 +1368,9 @@ class _Search:
         Channels or motors that an accepted hypothesis changed together are reported together.
         """
         nominal, found = self._configured, []
-        groups = [one.members for one in accepted if one.is_group and not one.is_motor]
+        groups = [
+            one.members for one in accepted if one.is_group_mistake and not one.concerns_motors
+        ]
         moved = np.flatnonzero(candidate.slots != nominal.slots)
         found += [
             _Change("slots", cycle)
@@ -1382,7 +1386,7 @@ class _Search:
         found += [
             _Change("line", members, True) for members in _group_by_factor(scaled, factors, groups)
         ]
-        groups = [one.members for one in accepted if one.is_group and one.is_motor]
+        groups = [one.members for one in accepted if one.is_group_mistake and one.concerns_motors]
         moved = np.flatnonzero(candidate.motors != nominal.motors)
         found += [
             _Change("motors", cycle)
@@ -1399,7 +1403,7 @@ class _Search:
         self, candidate: CandidateWiring, change: _Change, members: Sequence[int]
     ) -> CandidateWiring:
         """Return the candidate with one change undone for some of its channels or actuators."""
-        return copy_with_values_of(candidate, self._configured, change.what, members)
+        return copy_wiring_with_values_from(candidate, self._configured, change.what, members)
 
     def _make_finding(
         self, change: _Change, candidate: CandidateWiring, log_odds: float
@@ -1496,7 +1500,7 @@ class _Search:
         ]
         tests = self._list_deliberate_mistakes_with_hints(candidate)
         few = self._likelihood.select_evenly_spread_ticks(self._settings.screened)
-        costs = self._likelihood.compute_total_costs(
+        costs = self._likelihood.compute_nll_per_candidate(
             [candidate, *(one[0].candidate for one in tests)], few
         )
         plain = (costs[1:] - costs[0]) / len(few) > self._settings.plain
@@ -1506,7 +1510,7 @@ class _Search:
                 continue
             wrong = self._compute_tick_costs(one.candidate, ticks)
             if not self._is_acceptable(one, self._compare_costs(wrong, right)):
-                of = self._recording.actuators if one.is_motor else self._recording.ids
+                of = self._recording.actuators if one.concerns_motors else self._recording.ids
                 found.append(Unseen(one.kind, tuple(of[m] for m in one.members), hint))
         return tuple(dict.fromkeys(found))
 
@@ -1625,7 +1629,7 @@ def _compute_median_effect(effects: np.ndarray) -> float:
     return float(np.clip(np.median(known), 0.3, 1.0)) if len(known) else 1.0
 
 
-def copy_with_values_of(
+def copy_wiring_with_values_from(
     candidate: CandidateWiring, other: CandidateWiring, kind: str, members: Sequence[int]
 ) -> CandidateWiring:
     """Return a copy of a wiring in which some channels or motors have the values of another wiring.
@@ -1655,7 +1659,7 @@ def _group_permuted_members(
     """
     left, found = set(moved.tolist()), []
     for one in accepted:
-        if one.kind in ("permuted", "motors permuted") and one.is_motor is are_motors:
+        if one.kind in ("permuted", "motors permuted") and one.concerns_motors is are_motors:
             members = tuple(m for m in one.members if m in left)
             if members and {int(places[m]) for m in members} == set(members):
                 found.append(members)

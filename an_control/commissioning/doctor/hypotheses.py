@@ -229,16 +229,18 @@ class Hypothesis(NamedTuple):
     """Name of the affected group, or ""."""
 
     @property
-    def is_motor(self) -> bool:
+    def concerns_motors(self) -> bool:
         """Return whether the supposed mistake concerns motors, not sensor channels."""
         return self.kind.startswith("motor")
 
-    def has_common_members(self, other: Hypothesis) -> bool:
+    def has_common_channel_or_motor(self, other: Hypothesis) -> bool:
         """Return whether both hypotheses are about the same channel or the same motor."""
-        return self.is_motor is other.is_motor and bool({*self.members} & {*other.members})
+        return self.concerns_motors is other.concerns_motors and bool(
+            {*self.members} & {*other.members}
+        )
 
     @property
-    def is_group(self) -> bool:
+    def is_group_mistake(self) -> bool:
         """Return whether one mistake affects several channels or actuators, such as a wrong unit.
 
         A swap of just two is not a group.
@@ -259,7 +261,7 @@ PENALTIES = {"scale": 12.0, "offset": 14.0, "motor gain": 14.0, "unusable": 14.0
 """Penalty in nats (see `Hypothesis.penalty`) by kind of mistake; other kinds have 8."""
 
 
-def find_id_groups(
+def find_groups_of_similar_ids(
     ids: Sequence[str], more_groups: Mapping[str, tuple[int, ...]] | None
 ) -> dict[str, tuple]:
     """Find groups of channels or actuators that may share one mistake, by their ids.
@@ -291,7 +293,7 @@ def find_id_groups(
     return {name: members for members, name in unique.items()}
 
 
-def iterate_part_exchanges(
+def iterate_swaps_of_robot_parts(
     ids: Sequence[str], groups: Mapping[str, tuple[int, ...]]
 ) -> Iterator[tuple[str, tuple[int, ...], tuple[int, ...]]]:
     """Yield exchanges of whole parts of a robot that a wrong wiring may contain, such as two legs.
@@ -302,7 +304,8 @@ def iterate_part_exchanges(
 
     Args:
         ids: Ids of channels, or names of actuators.
-        groups: The indices into `ids` of each group, by group name; see `find_id_groups`.
+        groups: The indices into `ids` of each group, by group name; see
+            `find_groups_of_similar_ids`.
 
     Yields:
         A description, such as "1 and 2 exchanged (position)"; the indices of the exchanged channels

@@ -141,7 +141,7 @@ class Likelihood:
         found: np.ndarray = np.clip(moved, -1.0, 1.0).astype(F32)
         return found
 
-    def compute_total_costs(
+    def compute_nll_per_candidate(
         self, candidates: Sequence[CandidateWiring], ticks: np.ndarray
     ) -> np.ndarray:
         """Return the summed cost of all readings under each of H candidate wirings.
@@ -155,11 +155,15 @@ class Likelihood:
         """
         found, step = [], max(1, ROWS // max(1, len(ticks)))
         for first in range(0, len(candidates), step):
-            found.append(self.compute_costs(candidates[first : first + step], ticks).sum((1, 2)))
+            found.append(
+                self.compute_nll_per_reading(candidates[first : first + step], ticks).sum((1, 2))
+            )
         return np.concatenate(found) if found else np.zeros(0)
 
     @one_blas_thread
-    def compute_costs(self, candidates: Sequence[CandidateWiring], ticks: np.ndarray) -> np.ndarray:
+    def compute_nll_per_reading(
+        self, candidates: Sequence[CandidateWiring], ticks: np.ndarray
+    ) -> np.ndarray:
         """Return the cost of each reading under each of H candidate wirings.
 
         Args:
@@ -225,7 +229,7 @@ class Likelihood:
         widening = np.repeat(best, lengths, axis=1)
         return widening
 
-    def compute_mean_excess_per_channel(
+    def compute_excess_nll_per_channel(
         self, candidate: CandidateWiring, ticks: np.ndarray
     ) -> np.ndarray:
         """Return by how much each channel costs more than in the model's validation, on average.
@@ -239,13 +243,11 @@ class Likelihood:
         Returns:
             (N,) mean excess of each of the N channels in nats a tick; 0 for unusable channels.
         """
-        costs = self.compute_costs([candidate], ticks)[0]
-        found: np.ndarray = self.subtract_validation_costs(costs, candidate).mean(0)
+        costs = self.compute_nll_per_reading([candidate], ticks)[0]
+        found: np.ndarray = self.subtract_validation_nll(costs, candidate).mean(0)
         return found
 
-    def subtract_validation_costs(
-        self, costs: np.ndarray, candidate: CandidateWiring
-    ) -> np.ndarray:
+    def subtract_validation_nll(self, costs: np.ndarray, candidate: CandidateWiring) -> np.ndarray:
         """Subtract each channel's mean cost in the model's validation from the costs of readings.
 
         Args:
@@ -344,7 +346,7 @@ class Likelihood:
         return np.where(candidate.unusable[best].all(0), np.nan, effects)
 
     @one_blas_thread
-    def estimate_motor_effect_with_free_joint(
+    def estimate_motor_effect_away_from_stop(
         self, candidate: CandidateWiring, motor: int
     ) -> float | None:
         """Estimate how strongly one motor acts while its joint is not held by an end stop.

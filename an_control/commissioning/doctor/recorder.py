@@ -42,7 +42,7 @@ class ReadingsRecorder:
     def __len__(self) -> int:
         return len(self._raws)
 
-    def mark_gap(self) -> None:
+    def mark_gap_before_next_tick(self) -> None:
         """Mark a gap in time before the next tick, such as after lost messages."""
         self._start = True
 
@@ -144,6 +144,7 @@ class DrivenRecorder:
         """
         self.commands += 1
         if self._last_ns and now_ns - self._last_ns > LOST_TICKS * 1e9 / self._wiring.rate_hz:
-            self.recorder.mark_gap()  # a tick was lost, so the next does not follow from the last
+            # A tick was lost, so the next one does not follow from the last one.
+            self.recorder.mark_gap_before_next_tick()
         self._last_ns = now_ns
         self.recorder.add_tick(self._order.convert_to_action(values), now_ns)

@@ -35,7 +35,7 @@ def make_finding_rows(diagnosis: Diagnosis) -> list[dict[str, Any]]:
     ]
 
 
-def list_problems(diagnosis: Diagnosis) -> list[str]:
+def list_found_mistakes(diagnosis: Diagnosis) -> list[str]:
     """Return one sentence for each mistake that was found in a wiring.
 
     If other mistakes would explain the recording equally well, one more sentence lists them all.
@@ -50,7 +50,7 @@ def list_problems(diagnosis: Diagnosis) -> list[str]:
     return found
 
 
-def list_notes(diagnosis: Diagnosis, repair: Repair | None) -> list[str]:
+def list_diagnosis_notes(diagnosis: Diagnosis, repair: Repair | None) -> list[str]:
     """Return what the user should know besides the mistakes that were found, one sentence each.
 
     These are the notes of the diagnosis, the mistakes that could not be found, and the corrections

@@ -13,7 +13,7 @@ many bytes: a file of numpy arrays (npz). Its array `about` is JSON text with th
 
 The other arrays are those of `an_control.control.recent_ticks.TickArrays`, with `actions` in place
 of `commands`. An answer is one line of JSON: a list with one mapping for each finding; see
-`describe_finding`. The process ends at the end of its input.
+`convert_finding_to_json_values`. The process ends at the end of its input.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import numpy as np
 from an_control.commissioning.doctor.diagnosis import (
     Diagnosis,
     Finding,
-    copy_with_values_of,
+    copy_wiring_with_values_from,
     diagnose,
 )
 from an_control.commissioning.doctor.hypotheses import CandidateWiring, Recording
@@ -76,7 +76,7 @@ class Examiner:
         self._model: Model | None = None
         self._forward: ForwardModel | None = None
 
-    def examine(self, request: bytes) -> list[dict[str, Any]]:
+    def find_wiring_mistakes(self, request: bytes) -> list[dict[str, Any]]:
         """Find the wiring mistakes in the recording of one request.
 
         Args:
@@ -84,7 +84,8 @@ class Examiner:
                 model and the wiring; this module's description lists its content.
 
         Returns:
-            One mapping that can be written as JSON for each mistake; see `describe_finding`.
+            One mapping that can be written as JSON for each mistake; see
+            `convert_finding_to_json_values`.
         """
         arrays = np.load(io.BytesIO(request))
         request_values = json.loads(str(arrays["about"]))
@@ -103,7 +104,9 @@ class Examiner:
             with suppress(ValueError, OSError):  # the file may be half written or gone
                 wiring = load_wiring(request_values["wiring"])
         return [
-            describe_finding(one, diagnosis, recording, request_values, wiring, self._model)
+            convert_finding_to_json_values(
+                one, diagnosis, recording, request_values, wiring, self._model
+            )
             for one in diagnosis.findings
         ]
 
@@ -139,7 +142,7 @@ def make_recording(
     )
 
 
-def describe_finding(
+def convert_finding_to_json_values(
     finding: Finding,
     diagnosis: Diagnosis,
     recording: Recording,
@@ -171,11 +174,11 @@ def describe_finding(
     change = CHANGES.get(finding.kind)
     alone = configured
     if change is not None:
-        alone = copy_with_values_of(configured, diagnosis.corrected, change, members)
+        alone = copy_wiring_with_values_from(configured, diagnosis.corrected, change, members)
     lines: list[tuple[int, str, str]] = []
     if wiring is not None:
         with suppress(ValueError, OSError):  # the file has been changed since the node read it
-            lines = list_changed_lines(alone, recording, request_values, wiring, model)
+            lines = list_wiring_lines_to_change(alone, recording, request_values, wiring, model)
     return {
         "kind": finding.kind,
         "members": list(finding.members),
@@ -189,7 +192,7 @@ def describe_finding(
     }
 
 
-def list_changed_lines(
+def list_wiring_lines_to_change(
     candidate: CandidateWiring,
     recording: Recording,
     request_values: dict[str, Any],
@@ -276,5 +279,5 @@ def main() -> int:
     os.dup2(2, 1)  # what libraries print goes to stderr, so that stdout has the answers only
     examiner = Examiner()
     while (request := read_request(sys.stdin.buffer)) is not None:
-        print(json.dumps(examiner.examine(request)), file=answers, flush=True)
+        print(json.dumps(examiner.find_wiring_mistakes(request)), file=answers, flush=True)
     return 0

@@ -98,7 +98,9 @@ class MotionDiagnosis:
     notes: list[str] = field(default_factory=list)
 
 
-def diagnose_motion(recording: MotionRecording, command: CommandConfig) -> MotionDiagnosis:
+def diagnose_wiring_by_motion(
+    recording: MotionRecording, command: CommandConfig
+) -> MotionDiagnosis:
     """Find which sensor belongs to which actuator, and where this contradicts the wiring.
 
     Args:
@@ -108,7 +110,7 @@ def diagnose_motion(recording: MotionRecording, command: CommandConfig) -> Motio
     return _Comparison(recording, command).make_diagnosis()
 
 
-def group_sensors(
+def group_comparable_channels(
     ids: Sequence[str], configs: Sequence[ChannelConfig], actuators: Sequence[str]
 ) -> list[SensorGroup]:
     """Group channels whose sensors can be compared, such as the velocities in one topic.
@@ -227,12 +229,12 @@ def _make_candidate_from_recording(recording: Recording) -> CandidateWiring:
 
 
 class _Comparison:
-    """One comparison of a recording with its wiring; see `diagnose_motion`."""
+    """One comparison of a recording with its wiring; see `diagnose_wiring_by_motion`."""
 
     def __init__(self, recording: MotionRecording, command: CommandConfig) -> None:
         self._recording, self._command = recording, command
         self._names = names = recording.actuators
-        self._groups = group_sensors(recording.ids, recording.configs, names)
+        self._groups = group_comparable_channels(recording.ids, recording.configs, names)
         self._pairs, self._shared = find_pairs_and_shared_sensors(recording, self._groups)
         action = np.sign([one.scale for one in command.actuators])
         self._signs = {one: int(one.sign * action[one.actuator]) for one in self._pairs}

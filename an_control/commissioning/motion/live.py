@@ -136,7 +136,7 @@ class _LiveMotion:
         run = self._run
         while run.plan is None:
             self._spin_until(time.monotonic() + run.step_s)
-            run.plan_if_ready(time.monotonic_ns())
+            run.plan_motion_if_readings_complete(time.monotonic_ns())
             if run.stopped:
                 raise MotionRefusedError(run.stopped)
         return run.plan
@@ -162,7 +162,9 @@ class _LiveMotion:
             def send_last() -> None:
                 """Send the safe command as the last one."""
                 with output.lock:
-                    output.send(run.make_last_command(), self._get_stamp_ns(), CommandKind.STOP)
+                    output.send(
+                        run.make_final_safe_command(), self._get_stamp_ns(), CommandKind.STOP
+                    )
 
             self._send_safe_now = send_safe
             timeout_s = TRIP_PERIODS * run.step_s

@@ -32,7 +32,9 @@ def describe_plan(wiring: Wiring, plan: MotionPlan) -> str:
     )
 
 
-def make_pair_rows(recording: MotionRecording, diagnosis: MotionDiagnosis) -> list[dict[str, Any]]:
+def make_actuator_sensor_rows(
+    recording: MotionRecording, diagnosis: MotionDiagnosis
+) -> list[dict[str, Any]]:
     """Return table rows that show which sensors each actuator moved, with values by column name.
 
     Args:
@@ -76,7 +78,7 @@ def make_finding_rows(diagnosis: MotionDiagnosis) -> list[dict[str, Any]]:
     ]
 
 
-def list_problems(diagnosis: MotionDiagnosis) -> list[str]:
+def list_found_mistakes(diagnosis: MotionDiagnosis) -> list[str]:
     """Return one sentence for each wiring mistake that a test motion showed."""
     return [f"motion: {one.what} {one.text}" for one in diagnosis.findings]
 

@@ -206,7 +206,7 @@ def find_response_sign(
         drive: (T,) distance of each command from the safe command.
         readings: (T + 1,) a reading before each command, and one after the last.
         noise: Standard deviation of the readings at rest.
-        fit: The result of `fit_simple_systems` for the response.
+        fit: The result of `fit_mass_spring_damper` for the response.
         is_rate: True for velocities (without the reading at rest), False for positions.
 
     Returns:
@@ -249,7 +249,7 @@ def find_response_delay(fit: SystemFit) -> int | None:
     None if no fit explains the share `MIN_FIT` of the response's variance.
 
     Args:
-        fit: The result of `fit_simple_systems` for the response.
+        fit: The result of `fit_mass_spring_damper` for the response.
     """
     errors = fit.rising if fit.rising.min() < fit.falling.min() else fit.falling
     least = float(errors.min())
@@ -258,7 +258,7 @@ def find_response_delay(fit: SystemFit) -> int | None:
     return int((errors <= BEST_FIT * least + 1e-4).argmax())
 
 
-def fit_simple_systems(
+def fit_mass_spring_damper(
     drive: np.ndarray, readings: np.ndarray, step_s: float, *, is_rate: bool
 ) -> SystemFit:
     """Fit a mass with spring and damper to the response of a sensor to the commands.
@@ -312,7 +312,7 @@ def _make_pair(
     gain = float(explained.std() / max(drive.std(), 1e-300))
     sign, delay = 0, None
     if group.kind in ("position", "velocity"):
-        fit = fit_simple_systems(drive, from_rest, 1.0 / recording.rate_hz, is_rate=is_rate)
+        fit = fit_mass_spring_damper(drive, from_rest, 1.0 / recording.rate_hz, is_rate=is_rate)
         sign = find_response_sign(drive, from_rest, noise, fit, is_rate=is_rate)
         delay = find_response_delay(fit)
     elif group.kind == "effort":

@@ -61,7 +61,7 @@ class MotionRun:
 
     The caller stores the robot's messages in `table`. In each tick it calls `start_tick` and then
     `compute_command`, and sends that command, until `is_over`. At the end it sends the command of
-    `make_last_command`.
+    `make_final_safe_command`.
 
     Args:
         wiring: The robot's wiring.
@@ -121,7 +121,7 @@ class MotionRun:
         if self.plan is not None and not (self.is_over or lacking):
             self._rows.append(dict(zip(readings.ids, readings.values.tolist(), strict=True)))
 
-    def plan_if_ready(self, now_ns: int) -> None:
+    def plan_motion_if_readings_complete(self, now_ns: int) -> None:
         """Plan the motion if all readings that it needs are there; else wait for them.
 
         After `WAIT_S` seconds without them, the motion is stopped. The readings are not recorded.
@@ -135,7 +135,7 @@ class MotionRun:
         """Discard the plan, so that the next one starts from newly measured positions."""
         self.plan = None
         self._waited = 0
-        self.gate.restart_at_next_positions()
+        self.gate.restart_ramp_at_next_positions()
 
     def compute_command(self, now_ns: int | None) -> np.ndarray:
         """Return the command (A,) to be sent in this tick, within all limits.
@@ -147,7 +147,7 @@ class MotionRun:
                 after the previous command.
         """
         if self.plan is None or self.is_over or self._pauses or self.estop.reason:
-            return self.gate.reset_to_safe_command()
+            return self.gate.restart_ramp_and_get_safe_command()
         wanted = self._centre + self.plan.waves[self._number]
         self._number += 1
         sent = self.gate(wanted, now_ns)
@@ -162,9 +162,9 @@ class MotionRun:
         """
         self.stopped = self.stopped or reason
 
-    def make_last_command(self) -> np.ndarray:
+    def make_final_safe_command(self) -> np.ndarray:
         """Return the safe command (A,), which the caller must send as the last command."""
-        return self.gate.reset_to_safe_command()
+        return self.gate.restart_ramp_and_get_safe_command()
 
     def make_recording(self) -> MotionRecording:
         """Return the readings and commands of the motion so far; it must have begun."""
@@ -189,7 +189,7 @@ class MotionRun:
         readings = self.table.read(now_ns, stamp_ns)
         if (measured := self.table.measured) is not None:
             fresh = np.where(measured.is_old, np.nan, measured.values)
-            self.gate.safe_command.record_positions(fresh)
+            self.gate.safe_command.record_measured_positions(fresh)
         enough = readings.has_min_present_share(self.wiring.min_present_share)
         return readings, self._explain_missing_readings(enough)
 
@@ -197,7 +197,7 @@ class MotionRun:
         """Return as text which readings that the motion needs are missing, "" if none."""
         if missing := self.table.list_missing_sources():
             return f"required source {missing[0]!r} is missing"
-        if not self.gate.safe_command.is_known:
+        if not self.gate.safe_command.has_all_needed_positions:
             return "no new positions of the actuators have been measured"
         if not enough_channels:
             return (

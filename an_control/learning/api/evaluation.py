@@ -223,7 +223,7 @@ def check_markdown_table_marks(path: Path, titles: tuple[str, ...]) -> None:
 
 def _parse_protocols(options: EvaluateOptions, model: Model) -> dict[str, EvaluationProtocol]:
     """Parse the protocols, texts such as "reset,noise=5" that say how episodes are disturbed."""
-    from an_control.learning.evaluation.evaluate import remove_part
+    from an_control.learning.evaluation.evaluate import make_model_without_part
     from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 
     found = {}
@@ -233,7 +233,7 @@ def _parse_protocols(options: EvaluateOptions, model: Model) -> dict[str, Evalua
     for one in found.values():
         resolve_monitor_setting(model, one.monitor)
         if one.without is not None:
-            remove_part(model, one.without)
+            make_model_without_part(model, one.without)
     return found
 
 

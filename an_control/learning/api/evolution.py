@@ -12,7 +12,7 @@ import numpy as np
 
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.api.parts import PolicyParts
-from an_control.learning.command_line import format_command, format_flag, name_setting
+from an_control.learning.command_line import format_command, format_flag, get_setting_name_for_user
 from an_control.learning.runs.progress import OnProgress, RunProgress, ignore_progress
 from an_control.policy import MlpSizes, Model, read_model
 from an_control_sim.envs.tasks import SUCCESS
@@ -242,7 +242,7 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
     """
     from an_control.learning.es.search import Search
     from an_control.learning.rollout.processes import make_rollout_engine
-    from an_control.learning.runs.run_folder import RunFolder, read_or_measure_units
+    from an_control.learning.runs.run_folder import RunFolder, read_or_measure_observation_units
     from an_control.learning.runs.run_loop import RunLoop
     from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
     from an_control_sim.gym.units import Units
@@ -252,7 +252,9 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
     environment = find_environment_id(options.task)
     model = None if options.start_model is None else read_model(options.start_model)
     units = (
-        Units.from_task(model.task) if model else read_or_measure_units(options.out, environment)
+        Units.from_task(model.task)
+        if model
+        else read_or_measure_observation_units(options.out, environment)
     )
     env = make_environment(environment, units)
     task = describe_task(env, options.task, environment)
@@ -281,7 +283,7 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
     try:
         search = Search(task, form, engine, settings, options.seed, start)
         loop = RunLoop(RunFolder(options.out, search.config, options.resume, _name_setting), search)
-        loop.run_with_progress(progress)
+        loop.run_remaining_steps(progress)
         evaluations = _evaluate_and_write_model_card(options, loop, search, progress)
     finally:
         engine.close()
@@ -291,7 +293,7 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
 
 def _name_setting(key: str) -> str:
     """Return the option of `train` that sets a setting of a run's `config.json`."""
-    return name_setting(key, EvolveOptions, OPTIONS_OF_SETTINGS)
+    return get_setting_name_for_user(key, EvolveOptions, OPTIONS_OF_SETTINGS)
 
 
 def _make_search_settings(options: EvolveOptions, channels: int) -> SearchSettings:
@@ -358,13 +360,13 @@ def _make_parametrisation_and_start_vector(
         PaperForm,
         RedundantPaperForm,
         WholeModelForm,
-        choose_parametrisation,
+        choose_policy_parametrisation,
     )
 
     if model is not None:
         if options.normalise:
             model = model.copy_with_normalised_channel_sums(channels)
-        form = choose_parametrisation(model)
+        form = choose_policy_parametrisation(model)
         if isinstance(model.sizes, MlpSizes) and model.sizes.channels != channels:
             raise ValueError(
                 f"--start-model {options.start_model}: {model.sizes.channels} channels in a fixed"

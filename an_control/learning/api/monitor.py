@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from an_control.learning.command_line import format_flag, name_setting
+from an_control.learning.command_line import format_flag, get_setting_name_for_user
 from an_control.learning.runs.progress import OnProgress, RunProgress, ignore_progress
 from an_control.monitor.forward_model import NETWORKS
 from an_control.policy import Model, Monitor, read_model, write_model
@@ -156,13 +156,13 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
     if options.bag:
         return _train_on_recordings(options, progress)
     from an_control.learning.runs.run_folder import RunError
-    from an_control.learning.training_disturbances import assign_equal_probabilities
+    from an_control.learning.training_disturbances import parse_equally_probable_disturbances
     from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
     from an_control_sim.gym.units import Units
     from an_control_sim.gym.varied_robot import check_robot_settings
 
     options.check_options()
-    faults = assign_equal_probabilities(options.disturb, options.disturb_share)
+    faults = parse_equally_probable_disturbances(options.disturb, options.disturb_share)
     model, written = _read_model_and_find_output(options)
     model = _remove_excitation_and_start_policy(model)
     if options.take is not None:
@@ -219,7 +219,7 @@ def _read_model_and_find_output(options: MonitorOptions) -> tuple[Model, Path]:
 
 def _name_setting(key: str) -> str:
     """Return the option of `train-monitor` that sets a setting of a run's `config.json`."""
-    return name_setting(key, MonitorOptions, OPTIONS_OF_SETTINGS)
+    return get_setting_name_for_user(key, MonitorOptions, OPTIONS_OF_SETTINGS)
 
 
 def _train_on_recordings(options: MonitorOptions, progress: OnProgress) -> MonitorResult:
@@ -243,7 +243,7 @@ def _train_on_recordings(options: MonitorOptions, progress: OnProgress) -> Monit
         try:
             learner = ForwardModelLearner(folder, None, model, settings, options.seed, traces)
             loop = RunLoop(RunFolder(folder, learner.config, False, _name_setting), learner)
-            loop.run_with_progress(progress)
+            loop.run_remaining_steps(progress)
         except RunError as error:
             raise ValueError(str(error)) from error
         model = learner.make_model()
@@ -261,7 +261,10 @@ def _train_and_validate(
 ) -> tuple[Model, list[dict[str, Any]]]:
     """Train the monitor's networks, unless the option `validate` is set, and validate them."""
     from an_control.learning.forward_model.learner import ForwardModelLearner
-    from an_control.learning.forward_model.validation import ROBOT_TICKS, validate_monitor
+    from an_control.learning.forward_model.validation import (
+        ROBOT_TICKS,
+        add_monitor_validation_to_model,
+    )
     from an_control.learning.runs.run_folder import RunFolder
     from an_control.learning.runs.run_loop import RunLoop
 
@@ -277,10 +280,10 @@ def _train_and_validate(
             if learner.starts_again:
                 text = f"{folder}: begins again; its --minutes had been too few"
                 progress(RunProgress("note", note=text))
-            loop.run_with_progress(progress)
+            loop.run_remaining_steps(progress)
             model, metrics = learner.make_model(), loop.metrics
         ticks = min(ROBOT_TICKS, max(1, options.steps // 10))
-        return validate_monitor(env, model, faults, options.seed, ticks), metrics
+        return add_monitor_validation_to_model(env, model, faults, options.seed, ticks), metrics
 
 
 def _make_forward_model_settings(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from an_control.learning.api.monitor import MonitorOptions, train_monitor
 from an_control.learning.api.student import DistillOptions, distill
 from an_control.learning.api.teacher import TeacherOptions, train_teacher
-from an_control.learning.command_line import format_command, format_flag, name_setting
+from an_control.learning.command_line import format_command, format_flag, get_setting_name_for_user
 from an_control.learning.runs.progress import (
     OnProgress,
     RunProgress,
@@ -145,7 +145,10 @@ def learn(options: LearnOptions, progress: OnProgress = ignore_progress) -> Lear
 
     options.check_options()
     folder = RunFolder(
-        options.out, options.config, False, lambda key: name_setting(key, LearnOptions, {})
+        options.out,
+        options.config,
+        False,
+        lambda key: get_setting_name_for_user(key, LearnOptions, {}),
     )
     with closing(make_environment(find_environment_id(options.task))) as env:
         run = _Run(options, folder, env, progress)
@@ -234,7 +237,11 @@ class _Run:
         write_model_and_card(self._folder, model, title, evaluations, how, table)
         random, teacher, *_ = rows
         scored = [
-            {"name": row.name, "score": row.compute_score(random, teacher), **of}
+            {
+                "name": row.name,
+                "score": row.compute_score_relative_to_teacher(random, teacher),
+                **of,
+            }
             for row, of in zip(rows, known, strict=True)
         ]
         return LearnResult(self._model, scored, table, self._notes)
@@ -373,14 +380,14 @@ class _Run:
             made.rows = []
         made.time_limits_s["table"] = seconds
         for case in REFERENCES[len(made.rows) :]:
-            self._add_score_row(player.play_row(case, seconds, bounds))
-        cases = [*REFERENCES, *player.select_meaningful_cases(made.rows)]
+            self._add_score_row(player.play_episodes_of_score_case(case, seconds, bounds))
+        cases = [*REFERENCES, *player.select_score_cases_for_task(made.rows)]
         for case in cases[len(made.rows) :]:
             done, share = len(made.rows), len(made.rows) / len(cases)
             row = RunProgress("step", "row", done, len(cases), share, note=case.name, part="table")
             if self._progress(row) is False:
                 raise RunStoppedError(self._out)
-            self._add_score_row(player.play_row(case, seconds, bounds))
+            self._add_score_row(player.play_episodes_of_score_case(case, seconds, bounds))
         random, learned, *_ = made.rows
         if learned.mean_return <= random.mean_return:
             self._notes.append(

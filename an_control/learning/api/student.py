@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from an_control.learning.api.parts import PolicyParts
-from an_control.learning.command_line import format_flag, name_setting
+from an_control.learning.command_line import format_flag, get_setting_name_for_user
 from an_control.learning.runs.progress import OnProgress, ignore_progress
 from an_control.policy import read_model
 from an_control.policy.sizes import AttentionSizes
@@ -179,7 +179,7 @@ def distill(options: DistillOptions, progress: OnProgress = ignore_progress) -> 
         except RuntimeError as error:
             raise ValueError(str(error)) from error
         done_before = loop.done
-        loop.run_with_progress(progress)
+        loop.run_remaining_steps(progress)
         minutes = getattr(learner, "minutes_used", 0.0)
         rounds = 1 + getattr(learner.settings, "rounds", 0)
         return DistillResult(loop.model_path, loop.metrics, rounds, minutes, done_before)
@@ -187,7 +187,7 @@ def distill(options: DistillOptions, progress: OnProgress = ignore_progress) -> 
 
 def _name_setting(key: str) -> str:
     """Return the recipe's key and the option of `distill` for a setting in `config.json`."""
-    return name_setting(key, DistillOptions, OPTIONS_OF_SETTINGS, has_recipe=True)
+    return get_setting_name_for_user(key, DistillOptions, OPTIONS_OF_SETTINGS, has_recipe=True)
 
 
 def _make_trainer(
@@ -220,7 +220,7 @@ def _make_recording_imitator(options: DistillOptions) -> RecordedTeaching | Comm
     from an_control.learning.dagger.settings import (
         GENERIC,
         DaggerSettings,
-        make_smoke_settings,
+        make_smoke_test_settings,
         read_recipe,
     )
 
@@ -235,7 +235,7 @@ def _make_recording_imitator(options: DistillOptions) -> RecordedTeaching | Comm
     if options.ordered:
         _refuse_options_unsupported_by_plain_network(options)
         return CommandCloning(task, episodes, cloning, options.seed)
-    settings = make_smoke_settings(settings) if options.smoke else settings
+    settings = make_smoke_test_settings(settings) if options.smoke else settings
     settings = _apply_disturbance_options(options, settings)
     settings = replace(
         settings,
@@ -264,12 +264,12 @@ def _refuse_options_unsupported_by_plain_network(options: DistillOptions) -> Non
 def _make_dagger(options: DistillOptions, settings: DaggerSettings) -> Dagger:
     """Return the DAgger trainer for scalar channels."""
     from an_control.learning.dagger.learner import Dagger
-    from an_control.learning.dagger.settings import make_smoke_settings
+    from an_control.learning.dagger.settings import make_smoke_test_settings
     from an_control_sim.gym.environments import find_environment_id
 
     environment = find_environment_id(options.task)
     teacher = _find_teacher(options, environment)
-    settings = make_smoke_settings(settings) if options.smoke else settings
+    settings = make_smoke_test_settings(settings) if options.smoke else settings
     start = None if options.start_model is None else read_model(options.start_model)
     student = settings.student
     if start is not None and settings.keep_head and isinstance(start.sizes, AttentionSizes):
@@ -388,13 +388,13 @@ def _parse_disturbance_probabilities(options: DistillOptions, kind: type[D]) -> 
 def _make_patch_dagger(options: DistillOptions, settings: PatchDaggerSettings) -> PatchDagger:
     """Return the DAgger trainer for image patches, with the environment's own teacher."""
     from an_control.learning.dagger.image_patches.learner import PatchDagger
-    from an_control.learning.dagger.settings import make_patch_smoke_settings
+    from an_control.learning.dagger.settings import make_patch_smoke_test_settings
     from an_control.learning.training_disturbances import PatchDisturbance
     from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
 
     _refuse_options_unsupported_by_image_patches(options)
     if options.smoke:
-        settings = make_patch_smoke_settings(settings)
+        settings = make_patch_smoke_test_settings(settings)
     disturb = _parse_disturbance_probabilities(options, PatchDisturbance)
     settings = replace(
         settings,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from an_control.learning.command_line import format_command, name_setting
+from an_control.learning.command_line import format_command, get_setting_name_for_user
 from an_control.learning.runs.progress import OnProgress, ignore_progress
 from an_control.policy import Model, read_model
 
@@ -119,15 +119,18 @@ def train_teacher(options: TeacherOptions, progress: OnProgress = ignore_progres
     from an_control.learning.runs.run_folder import RunFolder
     from an_control.learning.runs.run_loop import RunLoop
     from an_control.learning.teacher.learner import TeacherLearner, TeacherLimits
-    from an_control.learning.teacher.settings import choose_teacher_settings, make_smoke_settings
-    from an_control.learning.training_disturbances import assign_equal_probabilities
+    from an_control.learning.teacher.settings import (
+        choose_teacher_settings,
+        make_smoke_test_settings,
+    )
+    from an_control.learning.training_disturbances import parse_equally_probable_disturbances
     from an_control_sim.gym.environments import find_environment_id, make_environment
     from an_control_sim.gym.varied_robot import check_robot_settings
 
     options.check_options()
     environment = find_environment_id(options.task)
     limits = TeacherLimits(options.minutes, options.steps, options.score)
-    faults = assign_equal_probabilities(options.disturb, options.disturb_share)
+    faults = parse_equally_probable_disturbances(options.disturb, options.disturb_share)
     with closing(make_environment(environment)) as env:
         start = _find_start_policy(options, env)
         for fault in faults:
@@ -135,7 +138,7 @@ def train_teacher(options: TeacherOptions, progress: OnProgress = ignore_progres
         settings = choose_teacher_settings(env, options.algorithm, start)
         settings = replace(settings, burst=options.burst, faults=faults)
         if options.smoke:
-            settings = make_smoke_settings(settings)
+            settings = make_smoke_test_settings(settings)
             limits = TeacherLimits(options.minutes, 2 * settings.iteration)
         learner = TeacherLearner(
             options.out, options.task, environment, settings, limits, options.seed, start
@@ -143,7 +146,7 @@ def train_teacher(options: TeacherOptions, progress: OnProgress = ignore_progres
         with closing(learner):
             loop = RunLoop(RunFolder(options.out, learner.config, False, _name_setting), learner)
             done_before = loop.done
-            loop.run_with_progress(progress)
+            loop.run_remaining_steps(progress)
             evaluations = _evaluate_and_write_model_card(options, loop.folder)
             return TeacherResult(
                 loop.model_path, learner.end_reason, evaluations, loop.metrics, done_before
@@ -152,7 +155,7 @@ def train_teacher(options: TeacherOptions, progress: OnProgress = ignore_progres
 
 def _name_setting(key: str) -> str:
     """Return the option of `train-teacher` that sets a setting of a run's `config.json`."""
-    return name_setting(key, TeacherOptions, OPTIONS_OF_SETTINGS)
+    return get_setting_name_for_user(key, TeacherOptions, OPTIONS_OF_SETTINGS)
 
 
 def _find_start_policy(options: TeacherOptions, env: Env[Any, Any]) -> Teacher | None:
@@ -216,7 +219,7 @@ def evaluate_teacher(
     with closing(make_environment(find_environment_id(task), Units.from_task(model.task))) as env:
         scoring = ScorePlayer(env, model.task.channels, read_teacher(str(model_path), env), model)
         for case in REFERENCES:
-            row = scoring.play_row(case, math.inf, (episodes, episodes))
+            row = scoring.play_episodes_of_score_case(case, math.inf, (episodes, episodes))
             known = {"protocol": row.name, **summarise_returns(row.return_array, None)}
             evaluations.append({**known, "standard_error": round(row.standard_error, 2)})
     return evaluations

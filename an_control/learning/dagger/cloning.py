@@ -149,7 +149,7 @@ class CommandCloning:
     """
 
     unit = "round"
-    total_steps = 1
+    total_step_calls = 1
 
     def __init__(
         self, task: Task, episodes: Sequence[DaggerEpisode], settings: CloningSettings, seed: int

@@ -37,15 +37,15 @@ from an_control.learning.runs.card import compute_standard_error
 from an_control.learning.runs.run_folder import (
     EpisodeRecordings,
     convert_arrays_to_tensors,
-    read_or_measure_units,
+    read_or_measure_observation_units,
 )
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.teachers import (
     ChoiceTeacher,
     Teacher,
-    convert_teacher_units,
+    convert_teacher_to_units,
     hash_model,
-    select_run_hashes,
+    select_model_hashes_to_store,
 )
 from an_control.learning.training_disturbances import drop_unsupported_disturbances
 from an_control.load import make_policy
@@ -120,14 +120,14 @@ class Dagger:
         elif teacher.layers is not None or teacher.units:
             units = teacher.units
         else:  # a function, which takes the environment's numbers
-            units = read_or_measure_units(folder, environment)
+            units = read_or_measure_observation_units(folder, environment)
         self._env = make_environment(environment, units)
         choices = count_action_numbers_by_choice(self._env)
-        self._teacher = convert_teacher_units(teacher, units)
+        self._teacher = convert_teacher_to_units(teacher, units)
         if choices:
             self._teacher = ChoiceTeacher(self._teacher, choices)
         self._start = start
-        self._hashes = select_run_hashes(
+        self._hashes = select_model_hashes_to_store(
             folder, teacher_hash=teacher.digest, start_hash=hash_model(start)
         )
         self._faults = drop_unsupported_disturbances(self._env, settings.faults)
@@ -152,7 +152,7 @@ class Dagger:
         """Mean validation returns: first the teacher's, then the student's after each round."""
 
     @property
-    def total_steps(self) -> int:
+    def total_step_calls(self) -> int:
         """Return how many rounds, which are the steps of the run loop, the whole run has.
 
         If the run has a time limit, the number is an estimate.

@@ -68,7 +68,9 @@ class PaperStudent(nn.Module):
         self.queries = sizes.pma or sizes.learned_queries or self.form.queries
         self.basis: Tensor
         basis = (
-            self.form.scores_basis if not sizes.learned_queries else np.eye(sizes.learned_queries)
+            self.form.attention_score_basis
+            if not sizes.learned_queries
+            else np.eye(sizes.learned_queries)
         )
         self.register_buffer("basis", torch.from_numpy(basis.astype(np.float32)), persistent=False)
         self.parts = StudentParts(sizes, self.queries)
@@ -212,7 +214,7 @@ class PaperStudent(nn.Module):
             queries=self.queries,
             key=d,
             attention="pma" if self.sizes.pma else "tanh",
-            **self.sizes.optional_part_sizes,
+            **self.sizes.encoder_and_recurrence_sizes,
         )
         return Model("attention_neuron", sizes, arrays | self.parts.to_arrays(), task, trained)
 

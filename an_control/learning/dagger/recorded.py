@@ -75,7 +75,7 @@ class RecordedTeaching:
         self._round, self._cpu_s = 0, 0.0
 
     @property
-    def total_steps(self) -> int:
+    def total_step_calls(self) -> int:
         """Return how many rounds, which are the steps of the run loop, the whole run has."""
         return 1 + self.settings.rounds
 

@@ -99,7 +99,7 @@ class StudentSizes:
                 raise ValueError(f"memory: {self.memory} (allowed: 0 together with a recurrence)")
 
     @property
-    def optional_part_sizes(self) -> dict[str, Any]:
+    def encoder_and_recurrence_sizes(self) -> dict[str, Any]:
         """Return the sizes of encoder and recurrent layer as keywords of `AttentionSizes`."""
         points = self.inducing if self.encoder == "isab" else 0
         heads = self.heads if self.encoder != "none" or self.pma else 1
@@ -355,7 +355,7 @@ def choose_recipe_name(task: str) -> str:
     return task if task in list_recipes() else GENERIC
 
 
-def make_smoke_settings(settings: DaggerSettings) -> DaggerSettings:
+def make_smoke_test_settings(settings: DaggerSettings) -> DaggerSettings:
     """Return settings like the given ones, but with a small network and few short rounds.
 
     A run with them takes only seconds and goes through all stages, for a smoke test. The student
@@ -377,7 +377,7 @@ def make_smoke_settings(settings: DaggerSettings) -> DaggerSettings:
     )
 
 
-def make_patch_smoke_settings(settings: PatchDaggerSettings) -> PatchDaggerSettings:
+def make_patch_smoke_test_settings(settings: PatchDaggerSettings) -> PatchDaggerSettings:
     """Return settings like the given ones, but with few short rounds.
 
     A run with them takes only seconds and goes through all stages, for a smoke test. The student

@@ -845,7 +845,7 @@ class Student(nn.Module):
             reset_on_jump=self.sizes.reset_on_jump,
             prediction_attention=self.sizes.prediction_attention,
             normalise=self.channels if self.sizes.normalise else 0,
-            **self.sizes.optional_part_sizes,
+            **self.sizes.encoder_and_recurrence_sizes,
         )
 
     def _export_memory_arrays(self) -> dict[str, np.ndarray]:

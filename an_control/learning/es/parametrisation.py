@@ -64,13 +64,13 @@ class PolicyForm(ABC):
         return sum(map(math.prod, self.free_parameter_shapes.values()))
 
     @property
-    def vector_scales(self) -> np.ndarray:
+    def typical_element_magnitudes(self) -> np.ndarray:
         """Return the usual magnitude of each element of a vector, as an array (size,).
 
         A random start vector is drawn with these standard deviations. In a search from random
         starts, the optimiser sees each vector divided by these magnitudes.
         """
-        return compute_weight_scales(self.free_parameter_shapes)
+        return compute_typical_weight_magnitudes(self.free_parameter_shapes)
 
     def make_models(self, vectors: np.ndarray, task: Task, trained: dict[str, Any]) -> list[Model]:
         """Return the policies that P vectors describe.
@@ -186,11 +186,11 @@ class PaperForm(PolicyForm):
         return shapes | {"scores": (len(self._positional_table_svd[1]), self.neuron)}
 
     @property
-    def scores_basis(self) -> np.ndarray:
+    def attention_score_basis(self) -> np.ndarray:
         """Return the matrix (M, rank) that turns the parameters `scores` into attention scores.
 
-        The scores of a channel for M queries are `scores_basis @ scores @ h`. Here `scores` has the
-        shape (rank, d), and h (d,) is the output of the channel's small network, its sensory
+        The scores of a channel for M queries are `attention_score_basis @ scores @ h`. Here `scores`
+        has the shape (rank, d), and h (d,) is the output of the channel's small network, its sensory
         neuron.
         """
         return self._positional_table_svd[0]
@@ -233,7 +233,7 @@ class PaperForm(PolicyForm):
                 queries.
         """
         _check_same_sizes(model, self.sizes)
-        if not self.has_paper_attention(model):
+        if not self.can_represent_model_attention(model):
             raise ValueError("its queries or key biases do not have the authors' form")
         arrays = {name: array.astype(np.float64) for name, array in model.arrays.items()}
         own_arrays = self._compute_own_parameters(arrays)
@@ -244,12 +244,12 @@ class PaperForm(PolicyForm):
         scores = arrays["attention.queries"] @ arrays["attention.key"]
         return {"scores": self._positional_table_svd[0].T @ scores}
 
-    def has_paper_attention(self, model: Model) -> bool:
+    def can_represent_model_attention(self, model: Model) -> bool:
         """Return whether this parametrisation can describe the attention of a model.
 
         It can if the keys have no bias and the queries come from the paper's fixed table. The
         attention scores are then, up to float32 rounding, linear combinations of the columns of
-        `scores_basis`, which is what this method tests.
+        `attention_score_basis`, which is what this method tests.
 
         Args:
             model: A model with the layer sizes of this parametrisation.
@@ -305,7 +305,7 @@ class RedundantPaperForm(PaperForm):
         return own
 
 
-def choose_parametrisation(model: Model) -> PolicyForm:
+def choose_policy_parametrisation(model: Model) -> PolicyForm:
     """Choose a parametrisation that can describe a policy, so that a search can start from it.
 
     It is `PaperForm` if the policy has the form of the AttentionNeuron paper. Otherwise it is
@@ -329,7 +329,7 @@ def choose_parametrisation(model: Model) -> PolicyForm:
             sizes.heads,
             sizes.recurrence,
         )
-        if sizes == authors.sizes and authors.has_paper_attention(model):
+        if sizes == authors.sizes and authors.can_represent_model_attention(model):
             return authors
     if not isinstance(sizes, AttentionSizes | MlpSizes):
         raise ValueError(
@@ -338,7 +338,7 @@ def choose_parametrisation(model: Model) -> PolicyForm:
     return WholeModelForm(sizes)
 
 
-def compute_weight_scales(shapes: Shapes) -> np.ndarray:
+def compute_typical_weight_magnitudes(shapes: Shapes) -> np.ndarray:
     """Return the usual magnitude of each number in arrays of the given shapes, as a vector (size,).
 
     For weights it is 1 / sqrt(number of inputs), because the outputs of a layer are then as large

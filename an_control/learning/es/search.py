@@ -106,10 +106,10 @@ class HintedForm(PolicyForm):
         return {**self.own.free_parameter_shapes, "codes": (self.channels, 4 * self.own.neuron)}
 
     @property
-    def vector_scales(self) -> np.ndarray:
+    def typical_element_magnitudes(self) -> np.ndarray:
         """Return the usual magnitude of each element of a vector (size,)."""
         codes = np.full(self.vector_size - self.own.vector_size, CODE_SCALE)
-        return np.concatenate([self.own.vector_scales, codes])
+        return np.concatenate([self.own.typical_element_magnitudes, codes])
 
     def compute_model_arrays(self, free_parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Compute the weights of P policies from the contents of P vectors.
@@ -132,7 +132,7 @@ class HintedForm(PolicyForm):
         own = self.own.to_vector(model)
         return np.concatenate([own, np.zeros(self.vector_size - len(own))])
 
-    def draw_hints(
+    def draw_identity_hints(
         self, vectors: np.ndarray, hint_probability: float, episodes: int, rng: np.random.Generator
     ) -> IdentityHints:
         """Return the hints in P vectors, and draw which channels get their hint in which episode.
@@ -150,7 +150,7 @@ class HintedForm(PolicyForm):
         return IdentityHints(np.ascontiguousarray(codes, np.float32), hinted.astype(np.float32))
 
 
-def compute_share_of_hinted_episodes(progress: float) -> float:
+def compute_identity_hint_probability(progress: float) -> float:
     """Return the share (0..1) of the episodes in which a channel's sensory neuron gets its hint.
 
     The hint tells the neuron which channel it reads. The share is 1 at the start of the run and
@@ -206,7 +206,7 @@ class Race:
         """Return whether the race is over, because only one contender is left."""
         return self.count == 1
 
-    def pass_turn_and_check_if_halving_due(self, progress: float) -> bool:
+    def pass_turn_and_check_elimination_due(self, progress: float) -> bool:
         """Give the turn to the next contender, one of the competing searches.
 
         Args:
@@ -233,7 +233,7 @@ class Race:
         self._ends = self._ends[1:]
         return ranked[: self.count]
 
-    def rescale_interval_ends(self, ratio: float) -> None:
+    def rescale_elimination_times(self, ratio: float) -> None:
         """Correct the ends of the race's intervals after the length of the run was changed.
 
         The ends are stored as finished shares of the run.
@@ -270,7 +270,7 @@ class EpisodeCount:
         self.current = min_count
         self.reliable: float | None = None
 
-    def adapt_to_noise(self, returns: np.ndarray) -> None:
+    def adapt_count_to_return_noise(self, returns: np.ndarray) -> None:
         """Double `current` if noise decides most of the candidates' ranks, halve it if hardly any.
 
         Args:
@@ -412,7 +412,8 @@ class SearchSettings:
     """Maximum number of episodes that each candidate plays if the ranks depend mostly on noise. 0
     means that it is always `rollouts`."""
     sigma: float = 0.5
-    """Initial standard deviation, multiplied by `PolicyForm.vector_scales` if no model is given."""
+    """Initial standard deviation, multiplied by `PolicyForm.typical_element_magnitudes` if no model is
+    given."""
     starts: int = 0
     """Number of random starts that compete in a race. 0 means that the search begins at the start
     model, or at zeros."""
@@ -499,7 +500,9 @@ class Search:
         self.settings, self.seed = settings, seed
         self._task, self._form, self._engine, self._start = task, form, engine, start
         self._curriculum = curriculum or (lambda generation: settings.mixture)
-        self._scales = form.vector_scales if settings.starts else np.ones(form.vector_size)
+        self._scales = (
+            form.typical_element_magnitudes if settings.starts else np.ones(form.vector_size)
+        )
         self.generation = self._played = self._restarts = 0
         self._seconds, self._reached = 0.0, False
         self._episodes = EpisodeCount(settings.rollouts, settings.max_rollouts)
@@ -511,7 +514,7 @@ class Search:
     def _start_race(self, start_vectors: list[np.ndarray], progress: float) -> None:
         """Start a race between searches, of which some start at given vectors, the rest at random.
 
-        The vectors (size,) are divided by `vector_scales` of the parametrisation.
+        The vectors (size,) are divided by `typical_element_magnitudes` of the parametrisation.
         """
         settings = self.settings
         rng = np.random.default_rng([self.seed, 2**31 + self._restarts])
@@ -545,7 +548,7 @@ class Search:
         return self.generation / self.settings.generations
 
     @property
-    def total_steps(self) -> int:
+    def total_step_calls(self) -> int:
         """Return the number of generations of the whole run; each is one step of the run loop.
 
         With a time limit the number is not known. It is then one more than the number of
@@ -625,7 +628,9 @@ class Search:
             self._curriculum(self.generation),
             self._draw_hints(vectors, starts, rng),
         )
-        outcomes = play_episodes_under_mixture(self._engine, models, starts, conditions, hints)
+        outcomes = play_episodes_under_mixed_disturbances(
+            self._engine, models, starts, conditions, hints
+        )
         episodes = drop_episodes_that_all_candidates_failed(outcomes.returns)
         returns = average_returns_of_candidates(episodes)
         if not np.isfinite(returns).any():
@@ -650,7 +655,7 @@ class Search:
             "steps_per_s": round(played / (time.perf_counter() - begin)),
         }
         if self._hinted is not None:
-            line["hints"] = compute_share_of_hinted_episodes(self.progress)
+            line["hints"] = compute_identity_hint_probability(self.progress)
         if settings.starts:
             line |= {"rollouts": self._episodes.current, "starts": race.count}
         begin = time.perf_counter()
@@ -664,14 +669,14 @@ class Search:
         In a race it is the turn of the next contender. After a race the only search goes on, or, if
         it has stalled, competes with new random starts.
         """
-        race, last = self._race, self.generation >= self.total_steps
+        race, last = self._race, self.generation >= self.total_step_calls
         if not race.is_over:
-            if race.pass_turn_and_check_if_halving_due(self.progress) or last:
+            if race.pass_turn_and_check_elimination_due(self.progress) or last:
                 return self._validate_and_halve_contenders()
             return {}
         self._stall.count_generation_if_returns_equal(returns)
         if self.settings.max_rollouts:
-            self._episodes.adapt_to_noise(returns)
+            self._episodes.adapt_count_to_return_noise(returns)
         if self.generation % self.settings.validate_every and not last:
             return {}
         best = self._contenders[0]
@@ -729,17 +734,17 @@ class Search:
         if before:  # the run may have another length now
             ratio = self._used_share_of_limits / before
             self._begun *= ratio
-            self._race.rescale_interval_ends(ratio)
+            self._race.rescale_elimination_times(ratio)
             self._stall.rescale_validation_times(ratio)
 
     def _draw_hints(
         self, vectors: np.ndarray, starts: Sequence[EpisodeSeeds], rng: np.random.Generator
     ) -> IdentityHints | None:
         """Draw a generation's hints for candidates (P, size); None if the search gives none."""
-        share = compute_share_of_hinted_episodes(self.progress)
+        share = compute_identity_hint_probability(self.progress)
         if self._hinted is None or share == 0.0:
             return None
-        return self._hinted.draw_hints(vectors, share, len(starts), rng)
+        return self._hinted.draw_identity_hints(vectors, share, len(starts), rng)
 
     def _validate_contender(self, contender: Optimiser) -> SearchValidation:
         """Validate one search with the policy at the mean of its distribution."""
@@ -764,7 +769,7 @@ class Search:
             shares["success_share"] = float((returns > settings.success).mean())
         if failed := count_failed_episodes(returns):
             shares["validation_failed"] = failed
-        if self._hinted is not None and compute_share_of_hinted_episodes(self.progress) > 0.0:
+        if self._hinted is not None and compute_identity_hint_probability(self.progress) > 0.0:
             means["hinted"] = self._measure_return_with_hints(model, contender)
         line = {name: value for name, value in means.items() if value != -np.inf} | shares
         score = means.get("hinted", means["validation"])
@@ -779,13 +784,13 @@ class Search:
         starts = make_evaluation_seeds(VALIDATION_SEED, settings.validation_episodes)
         vectors = (self._scales * contender.centre)[None]
         hints = self._draw_hints(vectors, starts, np.random.default_rng(VALIDATION_SEED))
-        outcomes = play_episodes_under_mixture(
+        outcomes = play_episodes_under_mixed_disturbances(
             self._engine, [model], starts, settings.mixture, hints
         )
         return compute_mean_return(outcomes.returns)
 
 
-def play_episodes_under_mixture(
+def play_episodes_under_mixed_disturbances(
     engine: RolloutEngine,
     models: Sequence[Model],
     starts: Sequence[EpisodeSeeds],

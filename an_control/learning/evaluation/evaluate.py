@@ -170,7 +170,7 @@ def summarise_episode_results(
     }
 
 
-def remove_part(model: Model, part: RemovablePart) -> Model:
+def make_model_without_part(model: Model, part: RemovablePart) -> Model:
     """Return a copy of a model without one of its parts, to measure what this part contributes.
 
     Args:
@@ -249,7 +249,7 @@ class ProtocolPlayer:
             ValueError: The environment does not support the protocol.
         """
         model, part = self._model, protocol.without
-        model = model if part is None else remove_part(model, part)
+        model = model if part is None else make_model_without_part(model, part)
         which = protocol.monitor, part
         if which not in self._policies:
             self._policies[which] = make_policy(model, protocol.monitor, recovery=self._recovery)

@@ -161,7 +161,7 @@ class FrozenChannel(gymnasium.ObservationWrapper[np.ndarray, np.ndarray, np.ndar
         return held
 
 
-def play_with_frozen_channels(
+def play_with_each_channel_frozen(
     policy: Policy,
     env: gymnasium.Env[Any, Any],
     channels: tuple[str, ...],
@@ -311,7 +311,7 @@ def measure_channel_identification(
         found = measure_identified_channel_shares(
             policy, env, channels, episodes, seed, shuffle_interval
         )
-        frozen = play_with_frozen_channels(policy, env, channels, episodes, seed)
+        frozen = play_with_each_channel_frozen(policy, env, channels, episodes, seed)
     tables = format_identification_table(found), format_frozen_channel_table(frozen)
     pictures = []
     if plot_folder is not None:

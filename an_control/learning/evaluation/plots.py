@@ -322,7 +322,7 @@ def plot_returns_by_missing_share(
         shares = [100.0 * missing_shares[name] for name in ordered]
         means = [one.mean() for one in returns]
         errors = [one.std() / np.sqrt(max(len(one) - 1, 1)) for one in returns]
-        bars = axis.errorbar(shares, means, errors, label=describe_protocol(label))
+        bars = axis.errorbar(shares, means, errors, label=make_protocol_plot_label(label))
         bars[0].set_marker("o")
     axis.set_xlabel("channels that are missing, %")
     axis.set_ylabel("return, mean and standard error")
@@ -331,10 +331,10 @@ def plot_returns_by_missing_share(
     return figure
 
 
-def describe_protocol(protocol: str) -> str:
+def make_protocol_plot_label(protocol: str) -> str:
     """Convert a protocol, the text of an evaluation's disturbances, to a label in plain words.
 
-    >>> describe_protocol("reset+100,delay=1")
+    >>> make_protocol_plot_label("reset+100,delay=1")
     'order unknown from the start, channels moved every 100 steps, delay=1'
     """
     first, *others = protocol.split(",")

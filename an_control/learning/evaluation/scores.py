@@ -26,7 +26,7 @@ from an_control.learning.runs.card import (
     compute_standard_error,
     count_failed_episodes,
 )
-from an_control.learning.teacher.teachers import Teacher, convert_teacher_units
+from an_control.learning.teacher.teachers import Teacher, convert_teacher_to_units
 from an_control.load import make_policy
 from an_control.policy import Model
 from an_control_sim.gym.environments import find_adapter
@@ -107,7 +107,9 @@ class ScoreRow:
         """Return the standard error of the mean return."""
         return compute_standard_error(self.return_array)
 
-    def compute_score(self, random_row: ScoreRow, teacher_row: ScoreRow) -> float:
+    def compute_score_relative_to_teacher(
+        self, random_row: ScoreRow, teacher_row: ScoreRow
+    ) -> float:
         """Return the score, on a scale where the random policy has 0 and the teacher has 1.
 
         It is NaN if the teacher's mean return is not above that of the random policy.
@@ -119,8 +121,8 @@ class ScoreRow:
         way = teacher_row.mean_return - random_row.mean_return
         return (self.mean_return - random_row.mean_return) / way if way > 0.0 else math.nan
 
-    def compute_score_error(self, random_row: ScoreRow, teacher_row: ScoreRow) -> float:
-        """Return the standard error of the score that `compute_score` returns.
+    def compute_standard_error_of_score(self, random_row: ScoreRow, teacher_row: ScoreRow) -> float:
+        """Return the standard error of the score that `compute_score_relative_to_teacher` returns.
 
         All policies play the same episodes, so that their errors partly cancel. Let x, r and t be
         the returns of this result, the random policy and the teacher in one episode. The error is
@@ -130,7 +132,7 @@ class ScoreRow:
             random_row: Result of the random policy.
             teacher_row: Result of the teacher.
         """
-        score = self.compute_score(random_row, teacher_row)
+        score = self.compute_score_relative_to_teacher(random_row, teacher_row)
         rows = ((self, 1.0), (random_row, score - 1.0), (teacher_row, -score))
         count = max(len(row.returns) for row, _ in rows)
         deviations = np.zeros(count)
@@ -160,12 +162,12 @@ class ScorePlayer:
         self, env: gymnasium.Env[Any, Any], channels: Sequence[str], teacher: Teacher, model: Model
     ) -> None:
         self._env, self._channels = env, tuple(channels)
-        self._teacher = convert_teacher_units(teacher, find_adapter(env).units)
+        self._teacher = convert_teacher_to_units(teacher, find_adapter(env).units)
         self._policy = make_policy(model)
         self.failures = FailureCounter()
         """Counter of the episodes that failed, which are left out of the rows."""
 
-    def select_meaningful_cases(self, reference_rows: Sequence[ScoreRow]) -> list[ScoreCase]:
+    def select_score_cases_for_task(self, reference_rows: Sequence[ScoreRow]) -> list[ScoreCase]:
         """Choose the cases of `CASES` that make sense for the task and return them.
 
         The case with missing channels needs a task with at least `MIN_CHANNELS` channels. The cases
@@ -184,7 +186,7 @@ class ScorePlayer:
             and not (few and case.protocol == "none,missing=0.1")
         ]
 
-    def play_row(
+    def play_episodes_of_score_case(
         self, case: ScoreCase, time_limit_s: float, episode_bounds: tuple[int, int] = EPISODES
     ) -> ScoreRow:
         """Play the episodes of one case until a time limit, and return the result.
@@ -266,11 +268,11 @@ def format_score_table(rows: Sequence[ScoreRow]) -> str:
     lines = ["| | return | score | episodes |", "|---|---|---|---|"]
     random, teacher, *_ = rows
     for row in rows:
-        score = row.compute_score(random, teacher)
+        score = row.compute_score_relative_to_teacher(random, teacher)
         shown = "-" if math.isnan(score) else f"{score:.1%}"
         is_reference = row is random or row is teacher  # whose scores are 0 and 1 by definition
         if not is_reference and not math.isnan(score):
-            shown += f" +- {row.compute_score_error(random, teacher):.1%}"
+            shown += f" +- {row.compute_standard_error_of_score(random, teacher):.1%}"
         returns = f"{row.mean_return:.1f} +- {row.standard_error:.1f}"
         episodes = len(row.returns) - count_failed_episodes(row.return_array)
         lines.append(f"| {row.name} | {returns} | {shown} | {episodes} |")

@@ -353,7 +353,7 @@ def record_episodes(
     return traces
 
 
-def choose_piece_length_and_traces(
+def choose_segment_length_and_traces(
     traces: Sequence[EpisodeTrace], ticks: int
 ) -> tuple[int, list[EpisodeTrace]]:
     """Choose the length of the pieces to cut from episodes, and the episodes that are long enough.

@@ -17,7 +17,10 @@ import torch
 from torch import nn
 
 from an_control.disturbance import draw_present_mask
-from an_control.learning.forward_model.episodes import EpisodeTrace, choose_piece_length_and_traces
+from an_control.learning.forward_model.episodes import (
+    EpisodeTrace,
+    choose_segment_length_and_traces,
+)
 from an_control.learning.forward_model.networks import (
     F32,
     ForwardModelSettings,
@@ -157,7 +160,7 @@ class ImputationTraining(NetworkTraining):
         }
         self._network.load_state_dict(tensors)
 
-    def get_batch_state(self) -> dict[str, Any]:
+    def get_batch_sampler_state(self) -> dict[str, Any]:
         """Return the state that decides the next batches, for a checkpoint.
 
         It holds the position of the batch in the episodes, the missing channels, their estimates
@@ -165,8 +168,8 @@ class ImputationTraining(NetworkTraining):
         """
         return self._batch.make_checkpoint()
 
-    def restore_batch_state(self, state: dict[str, Any]) -> None:
-        """Continue with the batches that follow a state that `get_batch_state` returned."""
+    def restore_batch_sampler_state(self, state: dict[str, Any]) -> None:
+        """Continue with the batches that follow a state that `get_batch_sampler_state` returned."""
         self._batch.restore(state)
 
 
@@ -195,7 +198,7 @@ class _ImputationBatch:
         rng: np.random.Generator,
     ) -> None:
         self._share, self._rng = settings.missing, rng
-        self._ticks, whole = choose_piece_length_and_traces(traces, settings.imputation_ticks)
+        self._ticks, whole = choose_segment_length_and_traces(traces, settings.imputation_ticks)
         self._readings = [((trace.readings - middle) / spread).astype(F32) for trace in whole]
         self._actions = [trace.actions.astype(F32) for trace in whole]
         self._start = start.astype(F32)
@@ -364,7 +367,7 @@ class IdentityTraining(NetworkTraining):
         settings: ForwardModelSettings,
         rng: np.random.Generator,
     ) -> None:
-        self._longest, whole = choose_piece_length_and_traces(traces, WINDOW)
+        self._longest, whole = choose_segment_length_and_traces(traces, WINDOW)
         held = max(1, round(len(whole) * settings.held_out))
         readings = np.concatenate([trace.readings for trace in whole])
         change = np.concatenate([np.diff(trace.readings, axis=0) for trace in whole])
@@ -414,12 +417,12 @@ class IdentityTraining(NetworkTraining):
         arrays["identity.units"] = self._units
         return arrays
 
-    def get_batch_state(self) -> dict[str, Any]:
+    def get_batch_sampler_state(self) -> dict[str, Any]:
         """Return the state of the random generator, which decides the next batches."""
         return {"rng": self._rng.bit_generator.state}
 
-    def restore_batch_state(self, state: dict[str, Any]) -> None:
-        """Set the state of the random generator to what `get_batch_state` returned."""
+    def restore_batch_sampler_state(self, state: dict[str, Any]) -> None:
+        """Set the state of the random generator to what `get_batch_sampler_state` returned."""
         self._rng.bit_generator.state = state["rng"]
 
     def _cut_slot_and_shared_inputs(

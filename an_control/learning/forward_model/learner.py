@@ -33,7 +33,7 @@ from an_control.learning.forward_model.networks import (
     ForwardModelSettings,
     NetworkTraining,
     PredictionTraining,
-    compute_usual_channel_costs,
+    compute_mean_nll_per_channel,
 )
 from an_control.learning.runs.run_folder import EpisodeRecordings
 from an_control.learning.runs.run_loop import NO_FIGURES
@@ -97,7 +97,7 @@ class ForwardModelLearner:
         trained."""
 
     @property
-    def total_steps(self) -> int:
+    def total_step_calls(self) -> int:
         """Return the number of steps of the whole run, each of up to 1,000 updates."""
         return self._extra + _count_steps_for_updates(self._updates)
 
@@ -246,7 +246,7 @@ class ForwardModelLearner:
         else:
             arrays = self._known.arrays if self._stage == 3 else {}
             training = ImputationTraining(self._traces, settings, rng, arrays)
-        training.limit_s = settings.compute_time_limit_s(TIME["learn"][self._stage])
+        training.limit_s = settings.compute_share_of_time_limit_s(TIME["learn"][self._stage])
         return training
 
     def _record_and_add_episodes(
@@ -257,7 +257,7 @@ class ForwardModelLearner:
         Without an environment nothing is recorded, and the episodes given to the constructor are
         added. All added episodes are also written to the run's folder.
         """
-        limit_s = self.settings.compute_time_limit_s(TIME["record"][recording_number])
+        limit_s = self.settings.compute_share_of_time_limit_s(TIME["record"][recording_number])
         how: tuple[Any, ...] = (self.settings.faults, limit_s)
         if recording_number == 0 and self.settings.miswired_share:
             how += ((MiswiredDriver(self._known, self._rng), self.settings.miswired_share),)
@@ -293,7 +293,9 @@ class ForwardModelLearner:
             sizes = ForwardSizes(hidden, settings.identity, binary, settings.monitor, imputation=0)
             arrays["forward.usual"] = np.zeros(len(channels), np.float32)
             known = replace(own, arrays=arrays, forward=sizes)
-            arrays["forward.usual"] = compute_usual_channel_costs(ForwardModel(known), self._traces)
+            arrays["forward.usual"] = compute_mean_nll_per_channel(
+                ForwardModel(known), self._traces
+            )
         else:
             assert self._known.forward is not None
             arrays = self._known.arrays | training.to_arrays()

@@ -81,7 +81,7 @@ class ForwardModelSettings:
     minutes: float = 0.0
     """Time limit of the run in minutes of processor time; 0: no limit."""
 
-    def compute_time_limit_s(self, share: float) -> float:
+    def compute_share_of_time_limit_s(self, share: float) -> float:
         """Return a share (0..1) of the run's time limit, in seconds; infinity without a limit."""
         return 60.0 * self.minutes * share if self.minutes else math.inf
 
@@ -123,12 +123,12 @@ class NetworkTraining(ABC):
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the network's weights by their array names in a model file."""
 
-    def get_batch_state(self) -> dict[str, Any]:
+    def get_batch_sampler_state(self) -> dict[str, Any]:
         """Return the state that decides the next batches, apart from torch's random generator."""
         return {}
 
-    def restore_batch_state(self, state: dict[str, Any]) -> None:
-        """Continue with the batches that follow a state that `get_batch_state` returned."""
+    def restore_batch_sampler_state(self, state: dict[str, Any]) -> None:
+        """Continue with the batches that follow a state that `get_batch_sampler_state` returned."""
         return
 
     @property
@@ -170,7 +170,7 @@ class NetworkTraining(ABC):
             "cpu_s": self._cpu_s,
             "network": self.network.state_dict(),
             "optimiser": self._optimiser.state_dict(),
-            "further": self.get_batch_state(),
+            "further": self.get_batch_sampler_state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -178,7 +178,7 @@ class NetworkTraining(ABC):
         self.done, self._cpu_s = state["done"], state["cpu_s"]
         self.network.load_state_dict(convert_arrays_to_tensors(state["network"]))
         self._optimiser.load_state_dict(convert_arrays_to_tensors(state["optimiser"]))
-        self.restore_batch_state(state["further"])
+        self.restore_batch_sampler_state(state["further"])
 
 
 def export_layers(prefix: str, layers: nn.ModuleList) -> dict[str, np.ndarray]:
@@ -241,7 +241,7 @@ class PredictionTraining(NetworkTraining):
     name = "predict"
 
     def __init__(self, traces: Sequence[EpisodeTrace], settings: ForwardModelSettings) -> None:
-        before, actions, after, episode = get_readings_actions_next_readings_and_episodes(traces)
+        before, actions, after, episode = join_transitions_of_traces(traces)
         self._step = np.abs(after - before).mean(0) + LEAST_CHANGE
         self.binary = np.isin(before, (0.0, 1.0)).all(0) & (before.min(0) < before.max(0))
         """(N,) True for channels that read both 0 and 1 and nothing else."""
@@ -332,7 +332,7 @@ class _PredictionNetwork(nn.Module):
         return torch.where(self._binary, chance, smooth)
 
 
-def compute_usual_channel_costs(
+def compute_mean_nll_per_channel(
     forward: ForwardModel, traces: Sequence[EpisodeTrace]
 ) -> np.ndarray:
     """Return how badly each channel is usually predicted, as a cost (N,) in nats per step.
@@ -344,9 +344,7 @@ def compute_usual_channel_costs(
         forward: The prediction network.
         traces: Recorded episodes.
     """
-    calm = get_readings_actions_next_readings_and_episodes(
-        [trace for trace in traces if not trace.disturbed] or traces
-    )
+    calm = join_transitions_of_traces([trace for trace in traces if not trace.disturbed] or traces)
     before, actions, after = (part[-CALM_STEPS:] for part in calm[:3])
     costs, seen = np.zeros((before.shape[1],) * 2), forward.predict(before, actions)
     Costs(forward, MONITOR.costs).add_tick_costs(costs, after - before, seen.change, after, seen)
@@ -354,7 +352,7 @@ def compute_usual_channel_costs(
     return usual
 
 
-def get_readings_actions_next_readings_and_episodes(
+def join_transitions_of_traces(
     traces: Sequence[EpisodeTrace],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Join the steps of all episodes into arrays of S steps, with N channels and A actions.

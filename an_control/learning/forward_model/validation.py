@@ -54,7 +54,7 @@ CONFUSED = 4.0
 """Minimum gain in nats of all slots together for which the best other assignment is computed."""
 
 
-def validate_monitor(
+def add_monitor_validation_to_model(
     env: gymnasium.Env[Any, Any],
     model: Model,
     faults: Iterable[Fault],
@@ -83,7 +83,7 @@ def validate_monitor(
     rng = np.random.default_rng([seed, ticks])
 
     def record_disturbed_traces(settings: DisturbanceSettings) -> list[EpisodeTrace]:
-        return record_unmonitored_episodes(env, model, settings, ticks, rng)
+        return record_episodes_without_monitor(env, model, settings, ticks, rng)
 
     trained = record_disturbed_traces(NO_DISTURBANCE) + record_disturbed_traces(NO_DISTURBANCE)
     for fault in drop_unsupported_disturbances(env, dict.fromkeys(faults, 0.0)):
@@ -93,7 +93,9 @@ def validate_monitor(
         for one in drop_unsupported_disturbances(env, dict.fromkeys(map(Fault, OTHERS), 0.0))
     ]
     unmoved, count = record_disturbed_traces(NO_DISTURBANCE), trained[0].readings.shape[1]
-    limits = measure_fit_limits(model, trained, [trace for robot in robots for trace in robot])
+    limits = measure_forward_model_fit_limits(
+        model, trained, [trace for robot in robots for trace in robot]
+    )
     unproven = MonitorValidation(*limits, 0, 0.0, 0.0)
     forward = replace(model.forward, validation=unproven)
     watched = make_policy(replace(model, forward=forward), "match")
@@ -112,7 +114,7 @@ def validate_monitor(
     return replace(model, forward=replace(forward, validation=validation))
 
 
-def record_unmonitored_episodes(
+def record_episodes_without_monitor(
     env: gymnasium.Env[Any, Any],
     model: Model,
     settings: DisturbanceSettings,
@@ -248,7 +250,7 @@ def _run_monitor_and_yield_assignments(
         yield monitor.slot_by_channel
 
 
-def measure_fit_limits(
+def measure_forward_model_fit_limits(
     model: Model, trained_traces: Sequence[EpisodeTrace], other_traces: Sequence[EpisodeTrace]
 ) -> FitLimits:
     """Measure the limits by which the monitor decides whether a forward model fits a robot.
@@ -288,7 +290,7 @@ def measure_fit_limits(
     gains = np.concatenate(
         [_compute_gains_of_best_wrong_assignment(forward, costs, one) for one in fitting]
     )
-    min_gain = max(MONITOR.fit.min_gain, estimate_gain_rarely_reached_by_chance(gains))
+    min_gain = max(MONITOR.fit.min_gain, estimate_chance_log_likelihood_gain(gains))
     slow = max(_find_largest_slow_sensor_count(forward, one) for one in trained_traces)
     return FitLimits(round(max_excess, 1), round(min_gain, 1), slow)
 
@@ -304,7 +306,7 @@ def _find_largest_slow_sensor_count(forward: ForwardModel, trace: EpisodeTrace) 
     return most
 
 
-def estimate_gain_rarely_reached_by_chance(gains: np.ndarray) -> float:
+def estimate_chance_log_likelihood_gain(gains: np.ndarray) -> float:
     """Estimate the gain in likelihood that a wrong assignment reaches by chance only very rarely.
 
     An assignment says which input slot carries which channel. Its gain, in nats, is the

@@ -147,7 +147,7 @@ class RunError(RuntimeError):
     """Error that a run cannot start or continue; the message names folder and reason."""
 
 
-def read_or_measure_units(folder: Path, environment: str) -> Units:
+def read_or_measure_observation_units(folder: Path, environment: str) -> Units:
     """Return the offsets and scales by which a run normalises readings.
 
     For a new run they are measured in episodes of the environment. For a run that is continued they
@@ -179,8 +179,8 @@ class RunFolder:
         path: The folder.
         config: The run's settings, for `config.json`.
         resume: Whether it is an error if the folder holds no run yet.
-        name_setting: Function that returns the user's name of a setting, such as "--popsize" for
-            "settings.population".
+        get_setting_name_for_user: Function that returns the user's name of a setting, such as
+            "--popsize" for "settings.population".
 
     Raises:
         RunError: The folder holds a run with other settings, or none although `resume` is set.
@@ -191,18 +191,18 @@ class RunFolder:
         path: Path,
         config: Mapping[str, Any],
         resume: bool = False,
-        name_setting: Callable[[str], str] = str,
+        get_setting_name_for_user: Callable[[str], str] = str,
     ) -> None:
         self.path = path
-        self._name_setting = name_setting
+        self._name_setting = get_setting_name_for_user
         self._config = json.loads(json.dumps(config))
         self._known = self._read_config()
         saved = (path / CHECKPOINT).exists()
         if resume and (self._known is None or not saved):
             raise RunError(f"{path}: there is no run to resume")
-        if self._known is None or remove_changeable_settings(
+        if self._known is None or drop_settings_changeable_on_resume(
             self._known
-        ) == remove_changeable_settings(self._config):
+        ) == drop_settings_changeable_on_resume(self._config):
             return
         if saved or "versions" not in self._known:
             raise RunError(
@@ -313,7 +313,7 @@ class RunFolder:
     def _describe_changed_settings(self) -> str:
         """Return a text that says how the given settings differ from those in `config.json`."""
         there, asked = (
-            dict(_flatten_settings(remove_changeable_settings(one)))
+            dict(_flatten_settings(drop_settings_changeable_on_resume(one)))
             for one in (self._known or {}, self._config)
         )
         changed: dict[str, str] = {}  # by the user's name, which several settings may share
@@ -336,7 +336,7 @@ class RunFolder:
         return config
 
 
-def remove_changeable_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def drop_settings_changeable_on_resume(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a run's settings without those that may be changed when the run is continued.
 
     These are the limits of its length, such as "rounds" and "minutes", and the package versions.

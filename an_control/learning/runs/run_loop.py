@@ -45,7 +45,7 @@ class Learner(Protocol):
     """What one step is called: generation, round, iteration or stage."""
 
     @property
-    def total_steps(self) -> int:
+    def total_step_calls(self) -> int:
         """Return the number of steps of the whole run.
 
         If a time limit has ended the run, this is the number of finished steps.
@@ -121,7 +121,7 @@ class RunLoop:
     @property
     def is_finished(self) -> bool:
         """Return whether all steps of the run are finished."""
-        return self.done >= self.learner.total_steps
+        return self.done >= self.learner.total_step_calls
 
     @property
     def model_path(self) -> Path:
@@ -175,7 +175,7 @@ class RunLoop:
             self._save_checkpoint()
             write_learning_curve(self.folder, self.metrics, self.learner.unit)
 
-    def run_with_progress(self, progress: OnProgress) -> None:
+    def run_remaining_steps(self, progress: OnProgress) -> None:
         """Make the steps of the run that are left, and report each.
 
         Args:
@@ -203,12 +203,12 @@ class RunLoop:
     ) -> RunProgress:
         """Return a progress report of the run as it is now."""
         learner = self.learner
-        share = self.done / max(1, learner.total_steps)
+        share = self.done / max(1, learner.total_step_calls)
         return RunProgress(
             event,
             unit=learner.unit,
             done=self.done,
-            steps=learner.total_steps,
+            steps=learner.total_step_calls,
             share=learner.progress if isinstance(learner, HasProgress) else share,
             minutes_left=learner.minutes_left if isinstance(learner, HasTimeLimit) else math.inf,
             figures=metrics,

@@ -19,16 +19,19 @@ from typing import Any
 import numpy as np
 
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
-from an_control.learning.runs.run_folder import read_or_measure_units
+from an_control.learning.runs.run_folder import read_or_measure_observation_units
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.sb3_algorithm import (
     LibraryAlgorithm,
-    centre_and_scale_logits,
+    centre_and_scale_logit_layer,
     fold_normalisation_into_layers,
     make_mlp_model,
 )
-from an_control.learning.teacher.settings import TeacherSettings, make_contender_settings
-from an_control.learning.teacher.teachers import Teacher, select_run_hashes
+from an_control.learning.teacher.settings import (
+    TeacherSettings,
+    make_settings_of_competing_learners,
+)
+from an_control.learning.teacher.teachers import Teacher, select_model_hashes_to_store
 from an_control.learning.teacher.training_episodes import make_disturbed_episode
 from an_control.learning.training_disturbances import draw_at_most_one_disturbance
 from an_control.load import make_policy
@@ -194,7 +197,9 @@ class TeacherLearner:
         seed: int,
         start: Teacher | None = None,
     ) -> None:
-        units = read_or_measure_units(folder, environment) if start is None else start.units
+        units = (
+            read_or_measure_observation_units(folder, environment) if start is None else start.units
+        )
         self._env = make_environment(environment, units)
         if has_patch_observations(self._env):
             self._env.close()
@@ -205,10 +210,12 @@ class TeacherLearner:
         self._task = describe_task(self._env, name, environment)
         self._choices = count_action_numbers_by_choice(self._env)
         self._started = start is not None
-        self._hashes = select_run_hashes(folder, start_hash=None if start is None else start.digest)
+        self._hashes = select_model_hashes_to_store(
+            folder, start_hash=None if start is None else start.digest
+        )
         self._contenders = [
             Contender(folder, environment, units, one, seed, start)
-            for one in make_contender_settings(settings)
+            for one in make_settings_of_competing_learners(settings)
         ]
         self._newest = self._contenders[0]
         """The contender that made the newest iteration."""
@@ -228,7 +235,7 @@ class TeacherLearner:
         self._largest_logit = 1.0
 
     @property
-    def total_steps(self) -> int:
+    def total_step_calls(self) -> int:
         """Return the number of iterations of the whole run; each is one step of the run loop.
 
         The number is estimated from the finished share of the run.
@@ -370,7 +377,7 @@ class TeacherLearner:
         library = self._newest.library
         layers, squashed = library.export_actor_layers(), library.squashed
         if self._choices:
-            layers = centre_and_scale_logits(layers, self._choices, self._largest_logit)
+            layers = centre_and_scale_logit_layer(layers, self._choices, self._largest_logit)
             squashed = True
         layers = fold_normalisation_into_layers(layers, library.compute_observation_normalisation())
         how = f"{self.settings.algorithm.upper()} of stable-baselines3"

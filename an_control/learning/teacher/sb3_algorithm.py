@@ -148,7 +148,7 @@ def fold_normalisation_into_layers(layers: Layers, normalisation: Normalisation)
     return ((weight, bias - weight @ normalisation.mean), *others)
 
 
-def compute_mean_logits_of_groups(logits: np.ndarray, choices: Sequence[int]) -> np.ndarray:
+def replace_logits_by_group_mean(logits: np.ndarray, choices: Sequence[int]) -> np.ndarray:
     """Replace each logit by the mean logit of its group, for discrete actions with several groups.
 
     In each group of options one option is chosen. For example, the logits 1, 3, 5 with `choices`
@@ -172,7 +172,9 @@ def compute_mean_logits_of_groups(logits: np.ndarray, choices: Sequence[int]) ->
     return np.concatenate(parts)
 
 
-def centre_and_scale_logits(layers: Layers, choices: Sequence[int], largest_logit: float) -> Layers:
+def centre_and_scale_logit_layer(
+    layers: Layers, choices: Sequence[int], largest_logit: float
+) -> Layers:
     """Scale the last layer so that the logits lie between -1 and 1, but choose the same options.
 
     The mean of the logits of a group is subtracted from each of them. All logits are then divided
@@ -189,8 +191,8 @@ def centre_and_scale_logits(layers: Layers, choices: Sequence[int], largest_logi
     """
     *hidden, (weight, bias) = layers
     weight, bias = (
-        weight - compute_mean_logits_of_groups(weight, choices),
-        bias - compute_mean_logits_of_groups(bias, choices),
+        weight - replace_logits_by_group_mean(weight, choices),
+        bias - replace_logits_by_group_mean(bias, choices),
     )
     return (*hidden, (weight / largest_logit, bias / largest_logit))
 
@@ -368,7 +370,7 @@ class LibraryAlgorithm:
         for hidden_weight, hidden_bias in hidden:
             x = np.maximum(x @ hidden_weight.T + hidden_bias, 0.0)
         logits = x @ weight.T + bias
-        return float(np.abs(logits - compute_mean_logits_of_groups(logits.T, choices).T).max())
+        return float(np.abs(logits - replace_logits_by_group_mean(logits.T, choices).T).max())
 
     def make_checkpoint(self) -> dict[str, Any]:
         """Return the state from which `restore` continues, without the replay buffer.

@@ -167,7 +167,7 @@ def choose_teacher_settings(
     )
 
 
-def make_contender_settings(settings: TeacherSettings) -> list[TeacherSettings]:
+def make_settings_of_competing_learners(settings: TeacherSettings) -> list[TeacherSettings]:
     """Return the settings of the algorithms that compete in a run.
 
     There is one for each kind of exploration noise, smooth and independent, because it is not known
@@ -189,7 +189,7 @@ def _get_options_without_smooth_noise(settings: TeacherSettings) -> dict[str, An
     return {name: value for name, value in settings.options.items() if name not in SMOOTH}
 
 
-def make_smoke_settings(settings: TeacherSettings) -> TeacherSettings:
+def make_smoke_test_settings(settings: TeacherSettings) -> TeacherSettings:
     """Return settings with which a training takes only seconds, for a smoke test."""
     options = {**settings.options, "batch_size": 16}
     if "learning_starts" in options:

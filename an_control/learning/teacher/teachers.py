@@ -65,7 +65,7 @@ def hash_model(model: Model | None, *labels: str) -> str | None:
     return hash_arrays((model.arrays[name] for name in sorted(model.arrays)), *labels)
 
 
-def select_run_hashes(folder: Path, **hashes: str | None) -> dict[str, str]:
+def select_model_hashes_to_store(folder: Path, **hashes: str | None) -> dict[str, str]:
     """Select which hashes of its models a run stores in its settings, and return them by name.
 
     A new run stores all of them. A run that an older version of this program began may store only
@@ -220,7 +220,7 @@ class ChoiceTeacher:
         return np.where(made > 0.0, 1.0, -1.0).astype(numbers.dtype)
 
 
-def convert_teacher_units(teacher: Teacher, units: Units) -> Teacher:
+def convert_teacher_to_units(teacher: Teacher, units: Units) -> Teacher:
     """Return a teacher that acts like the given one, but takes readings in other units.
 
     Args:

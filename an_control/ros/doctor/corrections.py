@@ -56,7 +56,7 @@ class RunningFinding:
         return self.kind, self.members
 
     @property
-    def points(self) -> int:
+    def announcement_weight(self) -> int:
         """The weight of this finding: 2, or 1 if it is only "likely", 0 if it has `alternatives`.
 
         A mistake is announced once the weights of its successive findings add up to 4.
@@ -70,12 +70,12 @@ class RunningFinding:
         return ", ".join(self.members[:4]) + (f" and {more} more" if more > 0 else "")
 
     @property
-    def sentence(self) -> str:
+    def problem_sentence(self) -> str:
         """The names of the channels or actuators, and what is wrong with them."""
         return f"{self.shortened_member_names} {self.text}"
 
     @property
-    def how_sure(self) -> str:
+    def certainty_with_log_odds(self) -> str:
         """The certainty of the finding as text, such as "certain (31 nats)".
 
         The number, `log_odds`, is left out if the readings are not more likely with the correction.
@@ -127,7 +127,7 @@ class Corrections:
         """Entries of the wiring whose correction was undone, so that it is not made again unasked.
         """
 
-    def set_automatic_kinds(self, kinds: Sequence[str]) -> None:
+    def set_automatic_correction_kinds(self, kinds: Sequence[str]) -> None:
         """Set which kinds of mistakes are corrected without a request from now on.
 
         Mistakes whose correction a person has undone may be corrected again after this call.
@@ -138,7 +138,7 @@ class Corrections:
         self._automatic_kinds = frozenset(kinds)
         self._undone.clear()
 
-    def may_correct_unasked(self, finding: RunningFinding) -> bool:
+    def is_automatic_correction_allowed(self, finding: RunningFinding) -> bool:
         """Return whether the settings allow that a finding is corrected without a request.
 
         It must be certain, of an allowed kind, and not one whose correction was undone before.
@@ -158,7 +158,7 @@ class Corrections:
                 needed.add("offset")
         return needed <= self._automatic_kinds
 
-    def correct_or_explain(self, finding: RunningFinding) -> str:
+    def correct_finding_or_explain_failure(self, finding: RunningFinding) -> str:
         """Correct the mistake of a finding from the next tick on.
 
         Returns:
@@ -181,7 +181,7 @@ class Corrections:
         )
         return ""
 
-    def undo_or_explain(self) -> str:
+    def undo_all_or_explain_failure(self) -> str:
         """Give corrected channels the scale and offset of the wiring file again.
 
         Returns:
@@ -199,7 +199,7 @@ class Corrections:
         self._logger.warning(f"doctor: correction undone, the wiring file counts again: {names}")
         return ""
 
-    def restore_conversions(self, wiring: Wiring, entries: set[str]) -> Wiring:
+    def restore_original_conversions(self, wiring: Wiring, entries: set[str]) -> Wiring:
         """Return a copy of a wiring without the corrections of some channels.
 
         Args:
@@ -210,7 +210,7 @@ class Corrections:
             {id_: pair for id_, pair in self._originals.items() if id_ in entries}
         )
 
-    def forget(self, entries: set[str]) -> None:
+    def forget_corrections_of_channels(self, entries: set[str]) -> None:
         """Forget the corrections of some channels, because they have been rewired.
 
         Args:
@@ -221,7 +221,7 @@ class Corrections:
             self._logger.info(f"doctor: correction dropped by the rewiring: {names}")
         self._originals = {id_: v for id_, v in self._originals.items() if id_ not in entries}
 
-    def forget_all(self) -> None:
+    def forget_all_corrections(self) -> None:
         """Forget all corrections, because the wiring file was read again."""
         self._originals.clear()
         self._undone.clear()

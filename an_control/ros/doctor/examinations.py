@@ -79,7 +79,7 @@ class Examinations:
         is_stale, self._is_stale = self._is_stale, False
         return None if is_stale else answer
 
-    def set_next_pause(self, *, found: bool) -> None:
+    def set_pause_before_next_request(self, *, found: bool) -> None:
         """Set how long to pause after the next answer.
 
         Args:

@@ -157,7 +157,7 @@ class DoctorProcess:
             arrays: Arrays of the request by name.
 
         Returns:
-            The findings; see `worker.describe_finding`.
+            The findings; see `worker.convert_finding_to_json_values`.
 
         Raises:
             EOFError: The process has ended.

@@ -55,7 +55,8 @@ class RunningDoctor:
         self.findings: list[RunningFinding] = []
         """The announced mistakes, the most certain first; those that are corrected come last."""
         self._points: dict[tuple[str, tuple[str, ...]], int] = {}
-        """The points of each finding of the last answer, with those of the answers before it."""
+        """The announcement weight of each finding of the last answer, with those of the answers before
+        it."""
         self._blames_motor = False
         """Whether the newest answer names a mistake of a motor."""
         self._failure_logged = False
@@ -70,7 +71,7 @@ class RunningDoctor:
         """The separate process that examines recorded ticks for mistakes in the wiring."""
         return self._examinations.process
 
-    def set_automatically_corrected_kinds(self, kinds: Sequence[str]) -> None:
+    def set_mistake_kinds_to_correct(self, kinds: Sequence[str]) -> None:
         """Set which kinds of mistakes are corrected without a request.
 
         Announced mistakes of these kinds are corrected at once. Without any kind, all corrections
@@ -81,13 +82,13 @@ class RunningDoctor:
         """
         if not kinds:
             self.undo_corrections_or_explain()
-        self._corrections.set_automatic_kinds(kinds)
+        self._corrections.set_automatic_correction_kinds(kinds)
         self._apply_automatic_corrections()
 
-    def mark_gap(self) -> None:
+    def mark_gap_before_next_tick(self) -> None:
         """Mark a gap before the next recorded tick, because a new episode starts."""
         if self._watch is not None:
-            self._watch.ticks.mark_gap()
+            self._watch.ticks.mark_gap_before_next_tick()
 
     def record_tick_and_check_readings(
         self,
@@ -120,8 +121,8 @@ class RunningDoctor:
                 time_ns = now_ns if stamp_ns is None else stamp_ns
                 watch.record_tick(readings, previous_command, time_ns)
             else:
-                watch.ticks.mark_gap()
-            if watch.check_monitor_report_if_due():
+                watch.ticks.mark_gap_before_next_tick()
+            if watch.check_readings_probability_if_due():
                 self._handle_answer_or_send_request(watch)
         except Exception as error:
             self.process.fail(repr(error))
@@ -144,7 +145,7 @@ class RunningDoctor:
 
         If the doctor's process has failed, this is logged once.
         """
-        if watch.are_improbable:
+        if watch.are_readings_improbable:
             self._clear_since_s = 0.0
         examinations = self._examinations
         if examinations.process.failure:
@@ -153,9 +154,9 @@ class RunningDoctor:
             self._announce_agreed_findings(
                 [RunningFinding(**_convert_lists_to_tuples(one)) for one in answer]
             )
-        elif watch.have_long_been_improbable:
+        elif watch.have_readings_long_been_improbable:
             examinations.send_request_if_due(watch.ticks)
-        if not (watch.are_improbable or examinations.process.is_busy):
+        if not (watch.are_readings_improbable or examinations.process.is_busy):
             self._withdraw_outdated_findings()
 
     def _log_failure_once(self) -> None:
@@ -184,7 +185,7 @@ class RunningDoctor:
         Returns:
             "" if all corrections were undone, else the reason why none was.
         """
-        reason = self._corrections.undo_or_explain()
+        reason = self._corrections.undo_all_or_explain_failure()
         if not reason:
             for one in self.findings:
                 one.corrected = False
@@ -199,7 +200,7 @@ class RunningDoctor:
                 reads another topic or field.
         """
         rewired = _list_rewired_entries(wiring, wiring_before)
-        return self._corrections.restore_conversions(wiring, rewired)
+        return self._corrections.restore_original_conversions(wiring, rewired)
 
     def drop_findings_of_rewired_channels(self, wiring: Wiring, wiring_before: Wiring) -> None:
         """Forget the findings and corrections of channels that have just been rewired.
@@ -209,7 +210,7 @@ class RunningDoctor:
             wiring_before: The wiring before the rewiring.
         """
         rewired = _list_rewired_entries(wiring, wiring_before)
-        self._corrections.forget(rewired)
+        self._corrections.forget_corrections_of_channels(rewired)
         self.findings = [
             one for one in self.findings if not rewired & {*one.conversions, *one.members}
         ]
@@ -217,7 +218,7 @@ class RunningDoctor:
     def drop_all_findings(self) -> None:
         """Forget all findings and corrections, because the wiring file was read again."""
         self.findings = []
-        self._corrections.forget_all()
+        self._corrections.forget_all_corrections()
 
     def close(self) -> None:
         """End the doctor's process."""
@@ -240,7 +241,7 @@ class RunningDoctor:
         if self.findings:
             first, more = self.findings[0], len(self.findings) - 1
             done = "corrected while the node runs: " if first.corrected else ""
-            text = f"{done}{first.sentence}; {first.describe_change(file)}"
+            text = f"{done}{first.problem_sentence}; {first.describe_change(file)}"
             text += f"; and {more} more" if more else ""
         values: dict[str, Any] = {"file": file, "findings": len(self.findings)}
         for number, one in enumerate(self.findings, 1):
@@ -248,7 +249,7 @@ class RunningDoctor:
             values |= {
                 f"{number} what": one.shortened_member_names,
                 f"{number} is wrong": one.text,
-                f"{number} how sure": one.how_sure,
+                f"{number} how sure": one.certainty_with_log_odds,
                 f"{number} would become": one.correction,
                 f"{number} change": one.describe_change(file),
                 f"{number} corrected": state,
@@ -264,10 +265,14 @@ class RunningDoctor:
             found: The findings of the newest answer.
         """
         before = self._points
-        self._points = {one.key: before.get(one.key, 0) + one.points for one in found if one.points}
+        self._points = {
+            one.key: before.get(one.key, 0) + one.announcement_weight
+            for one in found
+            if one.announcement_weight
+        }
         agreed = [one for one in found if self._points.get(one.key, 0) >= ANNOUNCED_POINTS]
         self._blames_motor = any(one.kind.startswith("motor") for one in found)
-        self._examinations.set_next_pause(found=bool(self._points))
+        self._examinations.set_pause_before_next_request(found=bool(self._points))
         known = {one.key for one in self.findings if not one.corrected}
         corrected = [one for one in self.findings if one.corrected]
         new = [one for one in agreed if one.key not in known]
@@ -276,7 +281,8 @@ class RunningDoctor:
             file = self._controller.wiring.file
             for one in new:
                 self._logger.warning(
-                    f"doctor: {one.sentence}, {one.how_sure}: {one.describe_change(file)}"
+                    f"doctor: {one.problem_sentence}, {one.certainty_with_log_odds}:"
+                    f" {one.describe_change(file)}"
                 )
         self._apply_automatic_corrections()
 
@@ -287,7 +293,7 @@ class RunningDoctor:
         names a mistake of a motor, because the effects of that may look like a sensor's mistake.
         """
         if not self._blames_motor:
-            may_correct = self._corrections.may_correct_unasked
+            may_correct = self._corrections.is_automatic_correction_allowed
             for one in self.findings:
                 if not one.corrected and one.key in self._points and may_correct(one):
                     self._correct_findings_or_explain([one])
@@ -300,7 +306,7 @@ class RunningDoctor:
         """
         reason = ""
         for one in findings:
-            if reason := self._corrections.correct_or_explain(one):
+            if reason := self._corrections.correct_finding_or_explain_failure(one):
                 break
         self.findings = sorted(self.findings, key=lambda one: one.corrected)
         return reason

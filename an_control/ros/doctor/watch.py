@@ -47,12 +47,12 @@ class ReadingsWatch:
         self._moved: Mapping[str, str] = {}
 
     @property
-    def are_improbable(self) -> bool:
+    def are_readings_improbable(self) -> bool:
         """Whether the readings were improbable when they were last checked."""
         return self._doubts > 0
 
     @property
-    def have_long_been_improbable(self) -> bool:
+    def have_readings_long_been_improbable(self) -> bool:
         """Whether the readings have been improbable for at least half a second and 20 ticks."""
         return self._doubts >= self._needed_doubts
 
@@ -66,7 +66,7 @@ class ReadingsWatch:
         self._unchecked += 1
         self.ticks.record_tick(self._table, readings, previous_command, time_ns)
 
-    def check_monitor_report_if_due(self) -> bool:
+    def check_readings_probability_if_due(self) -> bool:
         """Check how probable the readings are, if 0.1 s of ticks came since the last check.
 
         Returns:

@@ -120,7 +120,7 @@ def run_and_record_simulated_robot(
             controller.reset()
             controller.gate.last.forget_command()
             controller.start()
-            recorder.mark_gap()
+            recorder.mark_gap_before_next_tick()
             total = 0.0
             while not robot.over and len(recorder) < ticks:
                 direct.store_readings_of_next_step(controller.table, recorder.table)
@@ -160,7 +160,7 @@ def play_and_time_test_motion(run: MotionRun, simulation: str | Path, seed: int 
         while not run.is_over:
             direct.store_readings_of_next_step(run.table)
             run.start_tick(direct.now_ns, direct.now_ns)
-            values = run.make_last_command() if run.is_over else run.compute_command(None)
+            values = run.make_final_safe_command() if run.is_over else run.compute_command(None)
             run.gate.last.record(values, direct.now_ns)
             direct.step(values)
             if robot.terminated and not run.is_over:

@@ -23,7 +23,7 @@ from an_control.learning.dagger.image_patches.episodes import (
     PatchEpisode,
     draw_background,
     draw_seen_frame_and_action_step_indices,
-    replace_grass_in_place,
+    replace_grass_by_picture,
 )
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
 from an_control.policy.set_transformer import NORM_EPSILON
@@ -35,7 +35,7 @@ class CompressedViews(NamedTuple):
 
     An entry stands for one image patch, or for several patches that have the same attention key.
     Entry 0 stands for all patches that do not change between frames (see
-    `compress_unchanging_patches`), or is empty (see `merge_equal_patches`).
+    `replace_static_patches_by_mean`), or is empty (see `merge_equal_patches`).
 
     Attributes:
         patches: Pixels of the entries (B, K, f, p, p) uint8, of f frames with p * p pixels. They
@@ -144,7 +144,7 @@ class PatchBatches:
             row.step += settings.piece
         missing = np.repeat([row.missing for row in rows], settings.piece, axis=0)
         shown_as = (
-            merge_equal_patches if student.attention == "pma" else compress_unchanging_patches
+            merge_equal_patches if student.attention == "pma" else replace_static_patches_by_mean
         )
         seen = shown_as(
             np.concatenate(views), student.patch, missing, settings.max_moving, self._rng
@@ -202,7 +202,7 @@ class PatchBatches:
         if row.mirrored:
             views = np.ascontiguousarray(views[..., ::-1])
         if row.picture is not None:
-            replace_grass_in_place(views, row.picture)
+            replace_grass_by_picture(views, row.picture)
         return views
 
     def _mirror_actions(self, row: PatchRow, actions: np.ndarray) -> np.ndarray:
@@ -216,7 +216,7 @@ class PatchBatches:
         return actions * signs
 
 
-def compress_unchanging_patches(
+def replace_static_patches_by_mean(
     views: np.ndarray,
     patch_side: int,
     missing: np.ndarray,

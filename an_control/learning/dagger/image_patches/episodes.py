@@ -97,7 +97,7 @@ def _draw_straight_edges(side: int, rng: np.random.Generator) -> np.ndarray:
     return shades
 
 
-def replace_grass_in_place(view: np.ndarray, picture: np.ndarray) -> None:
+def replace_grass_by_picture(view: np.ndarray, picture: np.ndarray) -> None:
     """Replace CarRacing's grass by a picture, in place.
 
     Every frame gets the picture at the same place.
@@ -179,7 +179,7 @@ def record_episode(
             patches = tick.values
             if picture is not None:
                 view = inner.frames.copy()
-                replace_grass_in_place(view, picture)
+                replace_grass_by_picture(view, picture)
                 patches = cut_patches(view, settings.student.patch)
             if delivery is not None:
                 patches, ids = delivery.disturb(patches, channels)

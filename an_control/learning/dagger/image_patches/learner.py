@@ -23,7 +23,7 @@ from an_control.learning.es.search import VALIDATION_SEED
 from an_control.learning.evaluation.evaluate import play_episodes
 from an_control.learning.runs.run_folder import EpisodeRecordings, convert_arrays_to_tensors
 from an_control.learning.runs.run_loop import NO_FIGURES
-from an_control.learning.teacher.teachers import hash_model, select_run_hashes
+from an_control.learning.teacher.teachers import hash_model, select_model_hashes_to_store
 from an_control.load import make_policy
 from an_control.policy import Model, Policy
 from an_control.policy.task import Task
@@ -141,7 +141,7 @@ class PatchDagger:
             raise ValueError(f"task {task.name!r}: its environment has no teacher")
         self._teacher = env.unwrapped.teacher()
         self._started = None if start is None else start.trained
-        self._hashes = select_run_hashes(folder, start_hash=hash_model(start))
+        self._hashes = select_model_hashes_to_store(folder, start_hash=hash_model(start))
         self._student = make_student(settings, seed)
         if start is not None:
             self._student.load_start_model(start)
@@ -153,7 +153,7 @@ class PatchDagger:
         self._round = 0
 
     @property
-    def total_steps(self) -> int:
+    def total_step_calls(self) -> int:
         """Return how many rounds, which are the steps of the run loop, the whole run has."""
         return self.settings.rounds
 
@@ -194,7 +194,7 @@ class PatchDagger:
             "episodes": len(new),
             "helped": float(np.mean([episode.helped for episode in new])),
         }
-        if self._round % self.settings.validate_every == 0 or self._round == self.total_steps:
+        if self._round % self.settings.validate_every == 0 or self._round == self.total_step_calls:
             line["validation"] = self._measure_validation_return()
         return line
 
