@@ -189,9 +189,9 @@ class PaperForm(PolicyForm):
     def attention_score_basis(self) -> np.ndarray:
         """Return the matrix (M, rank) that turns the parameters `scores` into attention scores.
 
-        The scores of a channel for M queries are `attention_score_basis @ scores @ h`. Here `scores`
-        has the shape (rank, d), and h (d,) is the output of the channel's small network, its sensory
-        neuron.
+        The scores of a channel for M queries are `attention_score_basis @ scores @ h`. Here
+        `scores` has the shape (rank, d), and h (d,) is the output of the channel's small network,
+        its sensory neuron.
         """
         return self._positional_table_svd[0]
 

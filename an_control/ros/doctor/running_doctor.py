@@ -55,8 +55,8 @@ class RunningDoctor:
         self.findings: list[RunningFinding] = []
         """The announced mistakes, the most certain first; those that are corrected come last."""
         self._points: dict[tuple[str, tuple[str, ...]], int] = {}
-        """The announcement weight of each finding of the last answer, with those of the answers before
-        it."""
+        """The announcement weight of each finding of the last answer, with those of the answers
+        before it."""
         self._blames_motor = False
         """Whether the newest answer names a mistake of a motor."""
         self._failure_logged = False
