@@ -412,7 +412,7 @@ class SearchSettings:
     """Maximum number of episodes that each candidate plays if the ranks depend mostly on noise. 0
     means that it is always `rollouts`."""
     sigma: float = 0.5
-    """Initial standard deviation; without a model, times `PolicyForm.typical_element_magnitudes`."""
+    """Initial standard deviation; without a model, a factor of `typical_element_magnitudes`."""
     starts: int = 0
     """Number of random starts that compete in a race. 0 means that the search begins at the start
     model, or at zeros."""
