@@ -41,7 +41,7 @@ CALLS = 1000
 
 
 class EchoNode(QuietNode):
-    """Stand-in for the policy node that answers every step of a simulation with commands of 0.
+    """A node that answers every step of a simulation with commands of 0, in place of a policy node.
 
     Args:
         simulation: The simulation whose messages the node answers.

@@ -118,10 +118,10 @@ class Range:
 
     @property
     def value(self) -> float:
-        """The number that a range with equal ends stands for.
+        """If `low` and `high` are equal, their number.
 
         Raises:
-            ValueError: A number must still be drawn from the range.
+            ValueError: They differ, so that a number must still be drawn from the range.
         """
         if self.has_distinct_bounds:
             raise ValueError(f"{self}: no number has been drawn from it")
@@ -129,7 +129,7 @@ class Range:
 
     @property
     def whole_number(self) -> int:
-        """The number that a range with equal ends stands for, as an int."""
+        """If `low` and `high` are equal, their number as an int; else a ValueError is raised."""
         return int(self.value)
 
     @classmethod

@@ -68,7 +68,7 @@ class PartialSearch:
 
     @property
     def is_assignment_known(self) -> bool:
-        """Whether it is known which channels are fed by the input slots that have readings."""
+        """Whether it is known which channel each input slot with a reading carries."""
         return self._known or self._sure
 
     def suspend(self) -> None:

@@ -48,12 +48,14 @@ ROUND_MASS = compute_rounding_number(np.float64(2.0**-30))
 def round_weights_for_exact_products(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Round weights so that their matrix product with neuron outputs has no rounding error.
 
+    The outputs (d, N) must lie in [-1, 1] and be multiples of 2**-OUTPUT_BITS.
+
     Args:
-        weights: (R, d) the weights, by which outputs (d, N) are multiplied.
+        weights: (R, d) the weights.
 
     Returns:
-        A pair: the weights (R, d), of which each row is rounded to multiples of its own power of
-        two, and the numbers (R, 1) that round the rows (see `compute_rounding_number`).
+        A pair: the weights (R, d), each row rounded to multiples of its own power of two, and for
+        each row the number r (R, 1) of `compute_rounding_number` that rounded it.
     """
     room_to_round = 1.0 + 2.0**-20
     bits_above = np.frexp(np.abs(weights).sum(axis=1, keepdims=True) * room_to_round)[1]

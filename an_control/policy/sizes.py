@@ -321,9 +321,9 @@ class AttentionSizes:
 
     Attributes:
         products: Whether the neuron also gets the products of its inputs and the previous action.
-        attention: The paper's ``tanh``; a ``softmax`` over the queries for each channel, whose last
-            query stands for "none of them"; or ``pma`` (pooling by multihead attention), in which
-            the queries attend to the neurons' outputs instead of weighting the readings.
+        attention: The paper's ``tanh``; ``softmax`` over the queries, of which each stands for a
+            channel and the last for none; or ``pma`` (pooling by multihead attention), in which the
+            queries attend to the neurons' outputs instead of weighting the readings.
         encoder: The way in which the neurons' outputs attend to each other before the attention:
             each to all (``sab``), by way of `inducing` points (``isab``), or not at all (``none``).
         inducing: The number of inducing points.
@@ -332,14 +332,14 @@ class AttentionSizes:
             only for softmax attention.
         outlier_weighting: Whether the head gives a reading less weight the farther it is from the
             expected one.
-        prediction_attention: Whether the attention also considers how near a channel's reading is
-            to the one that the memory expects of each query's channel.
+        prediction_attention: Whether a query's attention to a reading also depends on how near the
+            reading is to the one that the memory predicts for this query.
         reset_on_jump: Whether all neurons are reset if most readings change abruptly.
-        recurrence: The recurrent layers between the message and the head.
-        normalise: The nominal number of channels, by which sums are scaled so that additional
-            channels do not make the message larger; 0: sums are not scaled. With tanh attention,
-            the sums are multiplied by the nominal number over the present one. With softmax
-            attention, a query's sum is divided by the query's total attention if that is over 1.
+        recurrence: The recurrent layers between the message and the head; None for none.
+        normalise: The usual number of channels, so that additional channels do not make the message
+            larger; 0: no scaling. With tanh attention, sums over the channels are multiplied by
+            `normalise` / (number of channels with a reading). With softmax attention, a query's sum
+            is divided by the query's total attention if that is over 1.
     """
 
     actions: int

@@ -605,13 +605,10 @@ class ChannelTable:
         return self._missing.list_missing_sources()
 
     def explain_missing_channels(self, now_ns: int) -> dict[str, list[str]]:
-        """Return the ids of the channels that were missing at the newest read, by reason.
+        """Return why channels were missing at the newest read, as {reason: ids of channels}.
 
         Args:
             now_ns: Present time in ns, on the clock of the arrival times.
-
-        Returns:
-            A mapping from the text of a reason to the ids of the channels that it concerns.
         """
         return self._missing.explain_missing_channels(now_ns)
 

@@ -137,7 +137,7 @@ class CommandMessage:
             self._stamp.sec, self._stamp.nanosec = divmod(stamp_ns, 1_000_000_000)
 
     def read_values(self, message: Any) -> Values:
-        """Return the actuators' values (A,) that a message of the same type holds.
+        """Return the values (A,) in a message of the type `self.type`, in the actuators' order.
 
         The message may come from any sender, list its names in another order, and have further
         actuators.

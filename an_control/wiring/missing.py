@@ -223,13 +223,10 @@ class MissingReport:
         return [feed.config.name for feed in self._required if not feed.fresh]
 
     def explain_missing_channels(self, now_ns: int) -> dict[str, list[str]]:
-        """Return the ids of the channels that were missing at the newest read, by reason.
+        """Return why channels were missing at the newest read, as {reason: ids of channels}.
 
         Args:
             now_ns: Present time in ns, on the clock of the arrival times.
-
-        Returns:
-            A mapping from the text of a reason to the ids of the channels that it concerns.
         """
         found: dict[str, list[str]] = {}
         for feed in self._feeds:

@@ -101,7 +101,7 @@ def _compute_weight_scale(channels: list[str]) -> np.ndarray:
 
 
 class Trials:
-    """Simulated trials: a reflex gets the Ant up from the ground, then a teacher lets it walk.
+    """Simulated trials: a reflex gets the Ant up from the ground, then a teacher makes it walk.
 
     Args:
         env: The environment.

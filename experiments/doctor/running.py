@@ -220,7 +220,10 @@ def print_findings_on_healthy_robots(seconds: float, seeds: int) -> None:
 
 
 def main() -> None:
-    """Measure a control loop with the wiring doctor: duration of steps, or false announcements."""
+    """Time control steps beside the wiring doctor ("ticks"), or print its false alarms ("healthy").
+
+    The command line's argument chooses. The doctor looks for wiring mistakes while the robot moves.
+    """
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("what", choices=["ticks", "healthy"])
     parser.add_argument("--seconds", type=float, default=60.0)

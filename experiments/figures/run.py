@@ -188,8 +188,9 @@ def record_inputs_of_made_figures(
 def repeat_stale_figures_and_count_remaining(figures: Sequence[PageFigure]) -> int:
     """Check stale figures by repeating their first episodes; return how many remain stale.
 
-    A figure is stale if its inputs have changed since it was made at some commit. It becomes fresh
-    if the episodes have the recorded returns, or the same returns as with that commit's code here.
+    A figure is stale if its inputs have changed since the commit at which it was made. It becomes
+    fresh if the returns equal the recorded ones, or those that the commit's code gives when it runs
+    on this computer.
     """
     tree, stale = SourceTree.from_work_tree(), 0
     for figure in figures:

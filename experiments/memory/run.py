@@ -53,7 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def compare_memories(out: Path, budget: TrainingBudget, picture: Path) -> dict[str, str]:
-    """Run the trainings that are not done, draw the learning curves, and return the tables."""
+    """Run the trainings that are missing in the folder `out`; return Markdown tables by title.
+
+    The learning curves are drawn into the image file `picture`.
+    """
     comparison = MemoryComparison(
         RunFolder(out, MemoryComparison.make_config(budget, SEED)), budget, SEED
     )

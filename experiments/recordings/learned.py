@@ -79,9 +79,10 @@ def make_evaluation_step(model: str, out: str, *protocols: str) -> ExperimentSte
 
 
 def make_imitation_steps(name: str, bag: str, options: str) -> list[ExperimentStep]:
-    """Return the steps (command lines) that train a policy to imitate a bag, and evaluate it.
+    """Return two steps (command lines): imitate the commands in a ROS bag, evaluate the new policy.
 
-    `name` is that of the policy's folder, and `options` are those of `an-control distill`.
+    In `RUNS`, `bag` is the folder of the bag and `name` that of the policy. `options` are further
+    options of `an-control distill`.
     """
     model = f"{RUNS}/{name}/model.safetensors"
     command = f"an-control distill ant --bag {RUNS}/{bag} {options} --out {RUNS}/{name}"

@@ -197,7 +197,7 @@ class CommandCloning:
         self._layers = tuple((weight, bias) for weight, bias in state["layers"])
 
     def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
-        """Return the network as a model; as a policy, it needs the channels in the recorded order.
+        """Return the trained network as a model, which needs its channels in the recorded order.
 
         Args:
             run: Figures of the run to store in the model file's header.

@@ -196,11 +196,11 @@ class PaperForm(PolicyForm):
         return self._positional_table_svd[0]
 
     def compute_model_arrays(self, free_parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Compute the weights of P policies from their free parameters, the contents of P vectors.
+        """Compute the model files' arrays of P policies from the policies' free parameters.
 
         Args:
-            free_parameters: Arrays (P, ...) by name, with the policy as first index. The method
-                changes this dict.
+            free_parameters: Arrays (P, ...) by name, each with a shape of `free_parameter_shapes`
+                behind the index of the policy. The method changes this dict.
 
         Returns:
             The arrays of the model files (P, ...) by name, with the policy as first index.
@@ -278,11 +278,11 @@ class RedundantPaperForm(PaperForm):
         return shapes | second | {"query": (self.key, d), "key": (self.key, d)}
 
     def compute_model_arrays(self, free_parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Compute the weights of P policies from their free parameters, the contents of P vectors.
+        """Compute the model files' arrays of P policies from the policies' free parameters.
 
         Args:
-            free_parameters: Arrays (P, ...) by name, with the policy as first index. The method
-                changes this dict.
+            free_parameters: Arrays (P, ...) by name, each with a shape of `free_parameter_shapes`
+                behind the index of the policy. The method changes this dict.
 
         Returns:
             The arrays of the model files (P, ...) by name, with the policy as first index.

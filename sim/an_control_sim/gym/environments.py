@@ -427,25 +427,24 @@ RESTORE_THREADS = _RestoreThreads()
 
 
 class AdaptedEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A wrapper that converts observations and actions to arrays of numbers.
+    """A wrapper whose observations are readings (N,) and whose actions are arrays (A,).
 
-    Any error in the environment becomes a BrokenEnvironmentError. The environment is then made
-    again, since the old one may be broken.
+    `reset` and `step` return scaled readings: number * scale + offset. Image patches are not
+    scaled. Any error in the environment becomes a BrokenEnvironmentError; the environment is then
+    made again, since the old one may be broken.
 
     Args:
-        env: The environment.
-        environment: The gymnasium id of the environment.
-        units: The scale and the offset by which each of the environment's numbers becomes a
-            reading.
+        env: The environment to wrap.
+        environment: Its gymnasium id.
+        units: The scale and the offset of each reading.
         reopen: Makes the environment again.
 
     Attributes:
-        actions: The conversion of numbers to the environment's actions.
-        readings: The conversion of the environment's observations to numbers; None for image
+        actions: The conversion of arrays (A,) to the environment's actions.
+        readings: The conversion of observations to numbers that are not scaled; None for image
             patches.
-        units: The units, as given.
-        numbers: The newest observation as numbers (N,) in the environment's own units; do not
-            change it.
+        units: The argument `units`.
+        numbers: The newest observation as numbers (N,) that are not scaled; do not change it.
     """
 
     numbers: np.ndarray

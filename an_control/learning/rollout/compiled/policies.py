@@ -225,9 +225,9 @@ def compute_gates_in_one_pass(
 ):
     """Compute the values of the LSTMs' gates in one pass, a fast version for small LSTMs.
 
-    It is for LSTMs with one input and d units, padded to K = 8. For them it replaces
+    It is for LSTMs with one input and d <= 8 units, whose outputs zeros pad to K = 8. It replaces
     `compute_gates_without_recurrence`, `add_matrix_products` and `apply_tanh_to_gates`. There are N
-    input slots and B episodes (columns).
+    input slots and B episodes, which may have different policies, hence different weights.
 
     Args:
         readings: Readings of the input slots (N, B).
