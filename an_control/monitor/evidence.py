@@ -132,12 +132,14 @@ class Evidence:
         return other
 
     def start_dead_reckoning(self, expectation: Expectation) -> None:
-        """Start dead reckoning, which predicts each tick from the previous prediction.
+        """Start dead reckoning, which predicts each tick from the prediction for the tick before.
 
-        The predictions use no readings, so they do not depend on the assignment of input slots.
+        It uses no readings from now on, so it does not depend on which input slot feeds which
+        channel.
 
         Args:
-            expectation: The signals that were expected in the tick in which signals may have moved.
+            expectation: The forward model's prediction for the current tick, in which sensors may
+                have changed their input slots. Dead reckoning starts from it.
         """
         self._reckoned, self._reckoned_scale = expectation.likeliest, expectation.prediction.scale
         self.reckoning = self.initial_costs.copy()

@@ -70,7 +70,7 @@ class Imputation:
         self._since.clear()
 
     def exclude_last_tick_from_comparison(self) -> None:
-        """Remove the last tick's readings, because the next tick must not be compared with them."""
+        """Delete the stored readings of the last tick, so that the next is not compared with it."""
         self.readings = None
 
     def forget_signals(self) -> None:
@@ -264,16 +264,16 @@ class Imputation:
         signals: np.ndarray,
         expected_signals: np.ndarray | None,
     ) -> PolicyInput:
-        """Store a tick, and return the readings (N,) that the policy gets.
+        """Store a tick's readings, and return those that the policy gets (N,), by channel.
 
-        Missing ones are estimated if the forward model can do so and the assignment is known to be
-        right.
+        In the result missing readings are estimates if the forward model can estimate and the
+        assignment is known to be right. Otherwise they stay NaN.
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.
             action: (A,) the action before them.
             assignment: Which input slot feeds which channel.
-            signals: (N,) the readings by channel.
+            signals: (N,) the readings by channel, NaN where missing.
             expected_signals: (N,) the expected signals by channel; None if nothing is expected.
         """
         policy_input = readings[assignment.outputs] if assignment.pinned else signals

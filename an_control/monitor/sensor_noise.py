@@ -42,12 +42,12 @@ def estimate_roughness(readings: np.ndarray, settings: NoiseSettings) -> float:
 
 
 class SensorNoise:
-    """An estimator of the noise that all readings carry, which also filters it out.
+    """An estimator of the noise of all sensors, one level for all channels; it also filters it out.
 
     Args:
         max_roughness: The largest result of `estimate_roughness` that counts as no noise.
-        binary: (N,) True for channels that read 0 or 1.
-        settings: The tuned numbers of the noise.
+        binary: (N,) True for channels that read 0 or 1. Their readings are rounded, not filtered.
+        settings: The tuned numbers of estimator and filter.
     """
 
     def __init__(self, max_roughness: float, binary: np.ndarray, settings: NoiseSettings) -> None:

@@ -117,8 +117,8 @@ class Operator:
     def find_policy_nodes(self) -> list[str]:
         """Return the full names of all policy nodes on the network, sorted.
 
-        After each node that is found, further ones are looked for during a second (`SETTLE_S`). The
-        result is [] if none is found within `timeout_s`.
+        The search ends a second (`SETTLE_S`) after the newest node was found. The result is [] if
+        none is found within the operator's timeout (`timeout_s` of `Operator`).
         """
         return sorted(self.iterate_policy_nodes())
 

@@ -71,10 +71,10 @@ def find_robot_in_ros_graph(node: Node, robot: str = "", shown_policy: str = "")
 
     Args:
         node: The node whose view of the ROS graph is searched.
-        robot: Namespace of the robot; "": the robot of the first policy node.
-        shown_policy: The policy node of the robot that the page shows at present; "": none. While
-            this node exists, its robot is found again, so that the page does not change to another
-            robot that appears.
+        robot: Namespace of the robot; "" allows any robot.
+        shown_policy: Full name of the policy node that the live web page shows now; "" if none. Of
+            several policy nodes that `robot` allows, this one is chosen if it still exists, so that
+            the page keeps its robot. Otherwise the first by name is chosen.
     """
     offers = _find_nodes_by_kind(node)
     policies = offers["policy"]

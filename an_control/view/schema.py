@@ -75,7 +75,7 @@ class ShuffleCommand(_Command):
 
 
 class RestoreCommand(_Command):
-    """A command to restore the wiring of the robot's wiring file."""
+    """A command to undo all rewiring, so that the robot's wiring file applies again."""
 
 
 class UndoCommand(_Command):

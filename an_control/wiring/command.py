@@ -50,8 +50,8 @@ class ActuatorConfig:
             position.
         start: Command of the pose to which the robot moves before the policy acts, within the
             limits.
-        field: Path of the message field that holds the command; None: the message's `field` is
-            used.
+        field: Path of the message field that holds the command. None: the path is the entry
+            `field` of the command message in the wiring file.
     """
 
     name: str
@@ -129,7 +129,10 @@ class Actuator(Protocol):
 
     @property
     def field(self) -> str | None:
-        """Path of the message field for the value; None: the message's `field` is used."""
+        """Path of the message field for the value.
+
+        None: the path is the entry `field` of the command message in the wiring file.
+        """
 
 
 class MessageFields(Protocol):

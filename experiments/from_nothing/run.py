@@ -261,7 +261,11 @@ def _find_table_row(page: str, *begin: str) -> list[str]:
 
 
 def draw_pictures_of_returns(folder: Path, out: Path) -> None:
-    """Draw learning curves over minutes and over steps: mean and range of the runs of each kind."""
+    """Draw learning curves of the runs in `folder`; write them as PNG files to the folder `out`.
+
+    For each kind of policy and search, mean and range over its runs are drawn, over minutes and
+    over steps.
+    """
     from matplotlib.figure import Figure
 
     shown = defaultdict(list)

@@ -285,8 +285,9 @@ def measure_black_box_memory(seconds: float) -> dict[str, Any]:
 def run_cost_measurements(blocks: int, path: Path | None, *, memory: bool) -> int:
     """Measure what recording costs a policy node, print it, and return the exit status.
 
-    With `memory`, this is the memory of the black box (the newest seconds), else the CPU time in
-    this many blocks of ticks. The figures are also written to `path`, a JSON file, if given.
+    If `memory` is True, the memory of the black box, a recording of only the newest seconds, is
+    measured. Otherwise the CPU time is measured in `blocks` blocks of 60 ticks for each kind of
+    recording. If `path` is given, the figures are also written to this JSON file.
     """
     found = measure_black_box_memory(30.0) if memory else measure_recording_costs(blocks)
     if memory:

@@ -232,9 +232,10 @@ class Likelihood:
     def compute_excess_nll_per_channel(
         self, candidate: CandidateWiring, ticks: np.ndarray
     ) -> np.ndarray:
-        """Return by how much each channel costs more than in the model's validation, on average.
+        """Return each channel's excess: its mean cost minus that in the model's validation.
 
-        A channel with a large excess is probably wired wrong.
+        The cost is the negative log-likelihood of a reading under the forward model. A channel with
+        a large excess is probably wired wrong.
 
         Args:
             candidate: The wiring under which the readings are explained.

@@ -94,7 +94,8 @@ class LearnOptions:
     def config(self) -> dict[str, Any]:
         """Return the run's settings, which are written to `config.json` in its folder.
 
-        A later call continues the run only if its settings, except time limits, are the same.
+        Another call of `learn` with this folder continues the run only if its settings are the
+        same; time limits may differ.
         """
         names = ("minutes", "teacher_minutes", "recipe", "smoke")
         settings = {name: getattr(self, name) for name in names}

@@ -163,7 +163,7 @@ class CommandCloning:
     def config(self) -> dict[str, Any]:
         """Return the run's settings, which are written to `config.json` in its folder.
 
-        A later call continues the run only if its settings are the same.
+        A new training in this folder continues the run only if its settings are the same.
         """
         return {
             "task": self._task.to_header(),

@@ -194,8 +194,8 @@ class Dagger:
     def config(self) -> dict[str, Any]:
         """Return the run's settings, which are written to `config.json` in its folder.
 
-        A later call continues the run only if its settings, except time limit and number of rounds,
-        are the same.
+        A new training in this folder continues the run only if its settings are the same; time
+        limit and number of rounds may differ.
         """
         return {
             "task": self._task.to_header(),

@@ -88,8 +88,8 @@ class RecordedTeaching:
     def config(self) -> dict[str, Any]:
         """Return the run's settings, which are written to `config.json` in its folder.
 
-        A later call continues the run only if its settings, except the number of rounds, are the
-        same.
+        A new training in this folder continues the run only if its settings are the same; the
+        number of rounds may differ.
         """
         return {
             "task": self._task.to_header(),

@@ -730,21 +730,22 @@ class Student(nn.Module):
     def run_memory_and_head(
         self, batch: StreamBatch, message: Tensor, state: StudentState
     ) -> tuple[Tensor, ...]:
-        """Run the head and its memory on attention messages, which may come from any attention.
+        """Compute the actions for T steps from the attention's messages, with memory and head.
 
-        The memory, a GRU, predicts the readings. The head acts on averages of these predictions and
-        the readings in the messages.
+        The memory, a GRU, predicts each channel's reading. The head acts on the memory and on a
+        weighted average of the predicted reading and the one in the message. The less attention a
+        channel got, the more the prediction counts.
 
         Args:
-            batch: T steps of B episodes.
+            batch: T steps of B episodes, with previous actions and true readings.
             message: A reading for each of n channels, then the sum of the attention weights of each
                 channel (T, B, 2 n).
             state: State before the first step.
 
         Returns:
-            Five tensors: the actions (T, B, A); the actions (T, B, A) on the true readings instead
-            of the averages; the predicted readings (T, B, n); the GRU units (B, H) after the last
-            step; and the averaged message (B, 2 n) of the last step.
+            Five tensors: the actions (T, B, A); the actions (T, B, A) if the averages are replaced
+            by the batch's true readings; the predicted readings (T, B, n); the GRU units (B, H)
+            after the last step; and the averaged message (B, 2 n) of the last step.
         """
         memory, last_message = state.memory, state.message
         memories, seen, means = [], [], []

@@ -223,9 +223,9 @@ class PatchAttention:
 
     @property
     def patch_values(self) -> np.ndarray:
-        """The value vectors (N, m) of the last tick's patches, a copy.
+        """The vectors (N, m) of the last tick's patches that attention weights and sums, a copy.
 
-        With the pooling PMA each of them is the sum of the patch's key and value.
+        They are the values; with pooling by multihead attention (PMA), the sums of key and value.
         """
         return self._values[:, :-1].copy()
 
