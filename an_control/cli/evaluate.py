@@ -49,7 +49,7 @@ class EvaluateCommand:
     - announced: the policy is told of each shuffle
     - reset or zeroed, as a later word: what shuffles do to the neurons' state, as with --memory
     - until=STEP: no shuffle after this step
-    - monitor=off, monitor=reset or monitor=match: as with --monitor
+    - monitor=off, monitor=reset or monitor=match: what to do about unannounced rewiring
     - without=attention, without=queries or without=action: remove this part of the policy
     - background=NAME: the background of the image (CarRacing)
     - noise=N: add N channels of noise, as with --noise-channels
