@@ -46,7 +46,7 @@ class EvaluateCommand:
     The options describe one protocol: a set of disturbances. --table compares several protocols,
     each given as words with commas between them, such as 100,announced,delay=1. The words are:
     - reset, K, reset+K or none, as the first word: shuffle at the reset, every K steps, both, never
-    - announced: the policy is told of each shuffle
+    - announced: the policy is informed of each shuffle
     - reset or zeroed, as a later word: what shuffles do to the neurons' state, as with --memory
     - until=STEP: no shuffle after this step
     - monitor=off, monitor=reset or monitor=match: what to do about unannounced rewiring

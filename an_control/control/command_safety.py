@@ -51,11 +51,9 @@ class LastCommand:
     """
 
     def __init__(self) -> None:
-        self._known: tuple[Values, int, int] | None = None
+        self._known: tuple[Values, int, int, bool] | None = None
         self.count = 0
         """The number of commands that were recorded."""
-        self.is_own = False
-        """Whether this node sent the newest command."""
 
     @property
     def values(self) -> Values | None:
@@ -85,7 +83,7 @@ class LastCommand:
         """
         if np.isfinite(values).all():
             self.count += 1
-            self._known, self.is_own = (values, now_ns, self.count), is_own
+            self._known = values, now_ns, self.count, is_own
 
     def forget_command(self) -> None:
         """Forget the newest command, because it belongs to an episode that has ended."""
@@ -93,7 +91,7 @@ class LastCommand:
 
     def forget_own_command(self) -> None:
         """Forget the newest command if this node sent it, as the robot may have moved since."""
-        if self.is_own:
+        if (known := self._known) is not None and known[3]:
             self._known = None
 
     def compute_age_ns(self, now_ns: int) -> int | None:

@@ -117,12 +117,12 @@ class _ReplayedLastCommand(LastCommand):
     """Holder of the newest sent command, which a replay sets to the recorded one."""
 
     @property
-    def values_time_and_number(self) -> tuple[np.ndarray, int, int] | None:
-        """Newest command (A,), the time in ns at which it was sent, and its number, or None."""
+    def recorded_command(self) -> tuple[np.ndarray, int, int, bool] | None:
+        """Newest command (A,), its time of sending in ns, its number, and whether it is own."""
         return self._known
 
-    @values_time_and_number.setter
-    def values_time_and_number(self, known: tuple[np.ndarray, int, int] | None) -> None:
+    @recorded_command.setter
+    def recorded_command(self, known: tuple[np.ndarray, int, int, bool] | None) -> None:
         self._known = known
 
 
@@ -285,7 +285,7 @@ class ReplayedSession:
         """Number and readings of the newest tick, to which the commands that follow belong."""
         self.gate_numbers: tuple[int, ...] | None = None
         """What the gate has noted of the command that follows in the recording."""
-        self._commands: dict[int, tuple[np.ndarray, int, int]] = {}
+        self._commands: dict[int, tuple[np.ndarray, int, int, bool]] = {}
         self._swaps: list[dict[str, Any]] = []
 
     def apply_event(self, kind: str, event: dict[str, Any]) -> None:
@@ -321,7 +321,7 @@ class ReplayedSession:
         elif kind == "reset":
             self.controller.reset()
             if event["lockstep"]:
-                self._last.values_time_and_number = None
+                self._last.recorded_command = None
                 self.controller.gate.restart_ramp_at_next_positions()
 
     def _apply_wiring_event(self, event: dict[str, Any]) -> None:
@@ -484,17 +484,17 @@ class ReplayedSession:
             )
         self._summary.ticks += 1
         self._load_new_models()
-        last, newest = self._last, self._last.values_time_and_number
+        last, newest = self._last, self._last.recorded_command
         if stepped and previous != (NONE if newest is None else newest[2]):
-            last.values_time_and_number = self._commands.get(previous)
-            if last.values_time_and_number is None and previous != NONE:
+            last.recorded_command = self._commands.get(previous)
+            if last.recorded_command is None and previous != NONE:
                 self._summary.add_note("the command before a tick is not recorded")
         try:
             readings = self.controller.tick(now_ns, None if stamp == NONE else stamp)
         except Exception as error:
             self._summary.add_note(f"tick {number} fails: {error!r}")
             readings = None
-        last.values_time_and_number = newest
+        last.recorded_command = newest
         self._tick, self._readings = number, readings
 
     def replay_command(self, entry: BagEntry) -> ReplayedCommand | None:
@@ -543,8 +543,8 @@ class ReplayedSession:
                 replayed = self._round_to_field_types(replayed)
         if number != NONE:
             values = recorded
-            self._last.values_time_and_number = self._commands[number] = values, sent_ns, number
-            self._last.is_own = kind != CommandKind.OTHER
+            known = values, sent_ns, number, kind != CommandKind.OTHER
+            self._last.recorded_command = self._commands[number] = known
             self._commands.pop(number - KEPT_COMMANDS, None)
         self._summary.extend_period(entry.log_ns)
         if replayed is None:

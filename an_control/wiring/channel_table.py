@@ -10,8 +10,7 @@ or holds no finite number counts as missing, never as zero.
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Reversible, Sequence
 from itertools import compress
 from typing import Any, NamedTuple
 
@@ -25,7 +24,7 @@ from an_control.wiring.config import ChannelConfig, MessageNames, Wiring
 from an_control.wiring.messages import Resolver, format_element_path, import_message_class
 from an_control.wiring.missing import MissingReport, Notice, SourceStatus
 from an_control.wiring.readers import GrowingReader, Reader
-from an_control.wiring.source_feed import Feed
+from an_control.wiring.source_feed import Feed, StoredMessage
 
 
 class _WeightGroup(NamedTuple):
@@ -133,10 +132,6 @@ def _has_channel_with_own_weight(feed: Feed) -> bool:
     return any(config.weight is not None for config in [*configs, *wildcards])
 
 
-_MAX_UNREAD = 64
-"""Maximum number of messages with positions that wait to be read."""
-
-
 class MeasuredPositions:
     """The measured positions of the actuators, read from sensor messages.
 
@@ -167,8 +162,6 @@ class MeasuredPositions:
         self.needed = np.array([a.safe == "hold" or a.start is not None for a in command.actuators])
         """(A,) whether the position of each actuator is needed."""
         self._readers: dict[str, list[_PositionReader]] = {}
-        self._unread: deque[tuple[str, Any, int]] = deque(maxlen=_MAX_UNREAD)
-        """Source, message and arrival time in ns of each message since the newest read."""
         for number, (message, span) in enumerate(
             zip(command.messages, command.message_slices, strict=True)
         ):
@@ -203,35 +196,33 @@ class MeasuredPositions:
         """Whether any position that is needed was too old at the newest read."""
         return bool(self.is_old[self.needed].any())
 
-    def store_message(self, source: str, message: Any, arrival_ns: int) -> None:
-        """Store a source's message until it is read, unless the source measures no positions.
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """Names of the sources (subscribed topics) that measure positions."""
+        return tuple(self._readers)
 
-        Args:
-            source: Name of the source.
-            message: The ROS message.
-            arrival_ns: Time of its arrival in ns.
-        """
-        if source in self._readers:
-            self._unread.append((source, message, arrival_ns))
-
-    def read_stored_messages(self) -> None:
-        """Update the positions in `values` from the messages since the previous call.
+    def update_from_messages(self, source: str, unread: Reversible[StoredMessage]) -> None:
+        """Update the positions in `values` from a source's unread messages.
 
         Several senders may share a source, each with some of the actuators. The newest message that
         has an actuator's position counts. A position that no message has, or that is not finite,
         stays as it was.
+
+        Args:
+            source: Name of a source that measures positions.
+            unread: The messages, oldest first.
         """
-        values, updated = self.values.copy(), np.zeros(len(self.values), bool)
-        while self._unread:
-            source, message, arrival_ns = self._unread.pop()
-            for reader in self._readers[source]:
-                if not updated[reader.places].all():
-                    measured = reader.read_positions(message)
-                    new = np.isfinite(measured) & ~updated[reader.places]
-                    places = reader.places[new]
-                    values[places], updated[places] = measured[new], True
-                    self._arrivals_ns[places] = arrival_ns
-        self.values = values
+        self.values = self.values.copy()
+        for reader in self._readers[source]:
+            lacking = np.ones(len(reader.places), bool)
+            for message, _, arrival_ns in reversed(unread):
+                measured = reader.read_positions(message)
+                new = lacking & np.isfinite(measured)
+                self.values[reader.places[new]] = measured[new]
+                self._arrivals_ns[reader.places[new]] = arrival_ns
+                lacking &= ~new
+                if not lacking.any():
+                    break
 
     def mark_old_positions(self, now_ns: int, *, lockstep: bool) -> None:
         """Update `is_old`, which says which positions are too old to be used.
@@ -248,7 +239,6 @@ class MeasuredPositions:
     def copy_positions_from(self, other: MeasuredPositions) -> None:
         """Take over the positions that another object for the same actuators has measured."""
         self.values, self._arrivals_ns = other.values, other._arrivals_ns.copy()
-        self._unread = other._unread.copy()
 
 
 def _insert_actuator_name(field: str, name: str) -> str:
@@ -477,10 +467,7 @@ class ChannelTable:
         Raises:
             KeyError: There is no such source.
         """
-        received = self._feeds[source].received
-        received.store_message(message, stamp_ns, arrival_ns)
-        if self.measured is not None:
-            self.measured.store_message(source, message, received.arrival_ns)
+        self._feeds[source].received.store_message(message, stamp_ns, arrival_ns)
 
     def read(self, now_ns: int, stamp_ns: int | None = None) -> Readings:
         """Return the readings of this tick (control step), from the stored messages.
@@ -495,8 +482,10 @@ class ChannelTable:
         """
         feeds, lockstep = tuple(self._feeds.values()), stamp_ns is not None
         with np.errstate(over="ignore", invalid="ignore"):
-            if self.measured is not None:
-                self.measured.read_stored_messages()
+            if self.measured is not None:  # before messages that no channel needs are dropped
+                for source in self.measured.source_names:
+                    if unread := self._feeds[source].received.unread:
+                        self.measured.update_from_messages(source, unread)
                 self.measured.mark_old_positions(now_ns, lockstep=lockstep)
             if any([feed.received.unread and feed.add_channels_if_new(lockstep) for feed in feeds]):
                 self._assign_channel_indices(self)

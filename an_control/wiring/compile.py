@@ -374,7 +374,9 @@ class Sources:
                 for channel in channels
                 for one in self._resolve_channel_fields(channel, cls, previous)
             ]
-            feed = Feed(source, *make_readers(found, self._taken))
+            measures = any(one.source == source.name for one in wiring.command.measured_configs)
+            readers, names = make_readers(found, self._taken)
+            feed = Feed(source, readers, names, measures_positions=measures)
         if old is not None and old.config.type == source.type:
             feed.copy_state_from(old)
         return feed

@@ -147,16 +147,23 @@ class KeptMessages:
         readers: The source's readers.
         names: Readers of the name lists in a message (such as `JointState.name`) by which `readers`
             find their elements.
+        measures_positions: Whether the measured positions of actuators are read from the messages.
     """
 
-    def __init__(self, readers: Iterable[Reader], names: Sequence[MessageNames]) -> None:
+    def __init__(
+        self,
+        readers: Iterable[Reader],
+        names: Sequence[MessageNames],
+        *,
+        measures_positions: bool,
+    ) -> None:
         self.names = tuple(names)
         merging = [reader for reader in readers if reader.merges]
         self._arrays = tuple(reader for reader in merging if isinstance(reader, ElementReader))
         self._nested = len(self._arrays) < len(merging)
         self._count = itertools.count()
         self._newest: dict[MessageShape, StoredMessage] = {}
-        self.max_unread = _MAX_UNREAD if merging else 1
+        self.max_unread = _MAX_UNREAD if merging or measures_positions else 1
         """Maximum number of unread messages that are needed for one reading of the table."""
 
     @property
@@ -280,10 +287,22 @@ def _compute_max_ages_ns(config: SourceConfig, reader: Reader) -> NDArray[np.int
 
 
 class Feed:
-    """One source (subscribed topic) at runtime, which writes its numbers into a channel table."""
+    """One source (subscribed topic) at runtime, which writes its numbers into a channel table.
+
+    Args:
+        config: The settings of the source.
+        readers: The readers of its channels.
+        names: Readers of the name lists in a message by which `readers` find their elements.
+        measures_positions: Whether the measured positions of actuators are read from the messages.
+    """
 
     def __init__(
-        self, config: SourceConfig, readers: Sequence[Reader], names: Sequence[MessageNames]
+        self,
+        config: SourceConfig,
+        readers: Sequence[Reader],
+        names: Sequence[MessageNames],
+        *,
+        measures_positions: bool = False,
     ) -> None:
         self.config = config
         self.readers = tuple(readers)
@@ -294,7 +313,7 @@ class Feed:
             if (own_ns := compute_max_message_age_ns(config, reader.max_age_s)) < NEVER_NS:
                 reader.set_removal_delay_ns(own_ns)
         self._settled = sum(r.expected_channel_count for r in readers if r not in self.growing)
-        self._kept = KeptMessages(readers, names)
+        self._kept = KeptMessages(readers, names, measures_positions=measures_positions)
         self._last: StoredMessage | None = None
         """The message that was read last since `assign_array_part_and_get_end`, or None."""
         self.received = ReceivedMessages(self._kept.max_unread)

@@ -64,21 +64,6 @@ def test_each_message_of_a_command_has_its_own_measurement(
     assert measured.has_all_positions
 
 
-def test_positions_come_from_all_publishers_of_a_topic_that_feeds_no_channel(
-    load: Callable[..., Wiring], resolver: Any
-) -> None:
-    two = table(load, resolver, message("grip", {"g": hold(), "h": hold()}))
-    assert two.measured is not None
-    for _ in range(2):
-        for now_ns in (10, 20):
-            two.store_message("grip", joints(g=now_ns / 10), None, now_ns)
-            two.store_message("grip", joints(h=3.0), None, now_ns + 1)
-            two.read(now_ns + 2)
-            np.testing.assert_array_equal(two.measured.values, [now_ns / 10, 3.0])
-        two = two.make_rewired_table(two.wiring)
-        assert two.measured is not None
-
-
 def test_a_position_is_old_though_another_driver_on_the_topic_still_sends(
     load: Callable[..., Wiring], resolver: Any
 ) -> None:

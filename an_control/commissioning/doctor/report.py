@@ -19,7 +19,7 @@ WORDS = {
     "motor dead": "no effect",
     "motor gain": "less than half of its effect",
 }
-"""What the user is told about each kind of mistake that could not be found."""
+"""Text for the user about each kind of mistake that could not be found."""
 
 
 def make_finding_rows(diagnosis: Diagnosis) -> list[dict[str, Any]]:

@@ -167,7 +167,7 @@ class MotionRun:
         return self.gate.restart_ramp_and_get_safe_command()
 
     def make_recording(self) -> MotionRecording:
-        """Return the readings and commands of the motion so far; it must have begun."""
+        """Return the readings and commands of the motion so far, which must have started."""
         assert self.plan is not None
         configs = self.table.configs
         ids = tuple(dict.fromkeys(id_ for row in self._rows for id_ in row))

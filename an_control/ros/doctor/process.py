@@ -118,7 +118,7 @@ class DoctorProcess:
             process = self._process = self._start_process()
             while (request := self._wait_for_request()) is not None:
                 self._answer = self._send_request_and_read_answer(process, *request())
-        except Exception as error:  # whatever it is, the robot goes on without the doctor
+        except Exception as error:  # whatever it is, the robot continues without the doctor
             if not self._closed:
                 self.failure = self._explain_why_process_ended(error)
         finally:

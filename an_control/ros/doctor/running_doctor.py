@@ -100,7 +100,7 @@ class RunningDoctor:
         """Record a tick; search for mistakes if readings were improbable for half a second.
 
         Call this after the tick's command was sent, so that it delays no command. After an error
-        the robot goes on, but no mistakes are found any more.
+        the robot continues, but no mistakes are found any more.
 
         Args:
             readings: The readings of the tick.

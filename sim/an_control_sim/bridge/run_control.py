@@ -71,7 +71,7 @@ class RunControl:
         return True
 
     def mark_episode_start(self) -> None:
-        """Mark that an episode has begun: reply to clients that requested a restart by `~/reset`.
+        """Mark that an episode has started: reply to clients that requested a restart by `~/reset`.
 
         From now on a call of `~/reset` interrupts the episode.
         """
