@@ -10,7 +10,7 @@ rewire the node.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from reprlib import repr as short
 from typing import Any
@@ -21,7 +21,6 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.validate_full_topic_name import validate_full_topic_name
 
-from an_control.ros import parameter_table
 from an_control.ros.outputs import list_shadow_topics
 from an_control.ros.parameter_table import ALL_PARAMETERS, PARAMETERS, Settings
 from an_control.wiring import Wiring, WiringError
@@ -59,26 +58,36 @@ def declare_parameters(node: Node) -> None:
 
 
 def correct_types_of_yaml_values(changes: Sequence[Parameter]) -> list[Parameter]:
-    """Return changes of parameters with the values that their authors meant.
+    """Return changes of the policy node's parameters with the values that their authors meant.
 
-    ROS reads the values as YAML, in which `off` is a boolean and `1` an integer. So false is "off"
-    where that is a choice, and an integer is a float where the parameter is one.
+    See `correct_type_of_yaml_value`.
     """
     return [
-        Parameter(one.name, value=_convert_yaml_value(PARAMETERS[one.name], one.value))
-        if one.name in PARAMETERS and one.type_ in (Parameter.Type.BOOL, Parameter.Type.INTEGER)
+        correct_type_of_yaml_value(one, PARAMETERS[one.name].default, PARAMETERS[one.name].choices)
+        if one.name in PARAMETERS
         else one
         for one in changes
     ]
 
 
-def _convert_yaml_value(about: parameter_table.Parameter, value: bool | int) -> Any:
-    """Return a parameter's value as its type, where the type in YAML was another one."""
-    if value is False and "off" in about.choices:
-        return "off"
-    if type(value) is int and isinstance(about.default, float):
-        return float(value)
-    return value
+def correct_type_of_yaml_value(
+    change: Parameter, default: Any, choices: Collection[str] = ()
+) -> Parameter:
+    """Return a change of a parameter with the value that its author meant.
+
+    ROS reads the values as YAML, in which `off` is a boolean and `1` an integer. So false is "off"
+    where that is a choice, and an integer is a float where the parameter is one.
+
+    Args:
+        change: The change.
+        default: A value of the parameter, which has the right type.
+        choices: The allowed texts, if the parameter is a choice.
+    """
+    if change.type_ == Parameter.Type.BOOL and not change.value and "off" in choices:
+        return Parameter(change.name, value="off")
+    if change.type_ == Parameter.Type.INTEGER and isinstance(default, float):
+        return Parameter(change.name, value=float(change.value))
+    return change
 
 
 def read_settings(node: Node) -> Settings:

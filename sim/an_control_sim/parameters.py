@@ -16,6 +16,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 from an_control.disturbance import SETTINGS, Change, DisturbanceSettings, load_schedule
+from an_control.ros.parameters import correct_type_of_yaml_value
 from an_control.wiring.checked_yaml import shorten_error
 
 Value = TypeVar("Value", bool, int, float, str)
@@ -141,6 +142,16 @@ def call_when_disturbance_changes(
         if apply_settings is not None and _has_disturbance_setting(parameters):
             apply_settings(_read_disturbance_settings(node, ()))
 
+    def correct_types(parameters: list[Parameter[Any]]) -> list[Parameter[Any]]:
+        """Return new values of parameters with integers as floats where the parameter is one."""
+        return [
+            correct_type_of_yaml_value(one, node.get_parameter(one.name).value)
+            if one.name in NAMES
+            else one
+            for one in parameters
+        ]
+
+    node.add_pre_set_parameters_callback(correct_types)
     node.add_on_set_parameters_callback(accept_or_refuse_settings)
     node.add_post_set_parameters_callback(apply_new_settings)
 
@@ -180,6 +191,9 @@ def _declare_checked_parameter(
     Raises:
         ValueError: The value is not allowed.
     """
+    overrides = node._parameter_overrides
+    if name in overrides:
+        overrides[name] = correct_type_of_yaml_value(overrides[name], default)
     try:
         value: Value = node.declare_parameter(name, default, descriptor).value
     except (InvalidParameterTypeException, InvalidParameterValueException) as error:

@@ -253,6 +253,23 @@ def test_behind_it_each_of_the_robots_channels_can_be_rewired_and_is_expected_fr
     )
 
 
+def test_an_integer_is_a_value_of_a_setting_that_is_a_float(ros, tmp_path):
+    from rclpy.node import Node
+    from rclpy.parameter import Parameter
+
+    from an_control_sim.scrambler.scrambler import Scrambler
+
+    (tmp_path / "tiny.yaml").write_text(WIRING)
+    given = [Parameter("noise_sd", value=2)]
+    node = Node("host", namespace="ant", parameter_overrides=given)
+    Scrambler(node, load_wiring(tmp_path / "tiny.yaml"), DisturbanceSettings(), 7)
+    assert node.get_parameter("noise_sd").value == 2.0
+    assert node.set_parameters([Parameter("noise_sd", value=1)])[0].successful
+    assert node.get_parameter("noise_sd").value == 1.0
+    assert not node.set_parameters([Parameter("noise_sd", value=-1)])[0].successful
+    node.destroy_node()
+
+
 @pytest.mark.parametrize("mode", ["lockstep", "rate"])
 def test_on_its_own_it_stands_between_a_robots_topics_and_the_policy(ros, tmp_path, mode):
     from rclpy.node import Node
