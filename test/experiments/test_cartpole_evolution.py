@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from an_control.cli import main
 from an_control.learning import EvolveOptions, RunStoppedError, evolve
 from an_control.learning.runs.progress import ignore_progress
 from an_control.policy import read_model
 from experiments.cartpole_evolution.run import (
+    SAVED,
     make_steps,
     read_learning_curve,
     restore_states,
@@ -73,3 +76,17 @@ def test_each_seed_is_a_run_of_its_own_with_the_asked_number_of_generations():
     first, judged, second, _ = make_steps([1, 2], 7)
     assert first.makes != second.makes and first.makes in judged.input_files
     assert "--generations 7 --seed 1" in first.command and "--seed 2" in second.command
+
+
+@pytest.mark.parametrize("state", sorted(SAVED.glob("seed-*")), ids=lambda state: state.name)
+def test_the_saved_states_of_the_repository_fit_the_command_that_continues_them(
+    state, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    runs = Path("runs/cartpole_evolution")
+    restore_states(runs, SAVED)
+    seed = int(state.name.removeprefix("seed-"))
+    done = json.loads((state / "metrics.jsonl").read_text().splitlines()[-1])["generation"]
+    train = shlex.split(make_steps([seed], done)[0].command)
+    assert main(train[1:]) == 0
+    assert f"of {done} generations were done before" in capsys.readouterr().out

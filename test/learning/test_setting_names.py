@@ -77,7 +77,7 @@ def test_a_run_with_other_settings_names_the_typed_options(tmp_path, capsys):
     assert main([*run, "--popsize", "4"]) == 0
     assert main([*run, "--popsize", "6", "--shuffle", "reset"]) == 1
     error = capsys.readouterr().err
-    assert "(--popsize is 4, not 6; --shuffle is another)" in error
+    assert '(--popsize is 4, not 6; --shuffle is ["none"], not ["reset"])' in error
     for words, named in (
         (["--popsize", "5"], "--popsize 5: must be even"),
         (["--shuffle", "none", "reset"], "--rollouts 1: must be 2 or more, one for each --shuffle"),

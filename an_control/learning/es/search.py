@@ -573,7 +573,11 @@ class Search:
             "task": self._task.to_header(),
             "seed": self.seed,
             "form": repr(self._form),
-            "settings": asdict(self.settings),
+            "settings": {
+                **asdict(self.settings),
+                # Words name only what is disturbed, so a run outlives later disturbances.
+                "mixture": [str(disturbance) for disturbance in self.settings.mixture],
+            },
             "start": None if self._start is None else self._start.tolist(),
         }
 
