@@ -21,7 +21,7 @@ from an_control.cli import main
 from an_control.disturbance import DisturbanceSettings
 from an_control.learning.forward_model import validation
 from an_control.learning.forward_model.episodes import EpisodeTrace
-from an_control.learning.forward_model.validation import add_monitor_validation_to_model
+from an_control.learning.forward_model.validation import validate_monitor_and_add_result_to_model
 from an_control.learning.rollout.episode import LiveEpisode
 from an_control.learning.teacher.learner import TeacherLearner, TeacherLimits
 from an_control.learning.teacher.settings import choose_teacher_settings, make_smoke_test_settings
@@ -415,9 +415,9 @@ def test_a_monitor_is_tried_on_readings_in_the_units_of_its_model(tmp_path, monk
 
     def validated(env, *others):
         tried.append(find_adapter(env).units)
-        return add_monitor_validation_to_model(env, *others)
+        return validate_monitor_and_add_result_to_model(env, *others)
 
-    monkeypatch.setattr(validation, "add_monitor_validation_to_model", validated)
+    monkeypatch.setattr(validation, "validate_monitor_and_add_result_to_model", validated)
     short = "--steps", "300", "--updates", "20", "--imputation-updates", "3"
     assert main(["train-monitor", str(milli), *short]) == 0
     assert main(["train-monitor", str(milli), *short, "--validate"]) == 0

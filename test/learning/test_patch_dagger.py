@@ -20,7 +20,7 @@ from an_control.learning.dagger.image_patches.batches import (  # noqa: E402
 )
 from an_control.learning.dagger.image_patches.episodes import (  # noqa: E402
     PatchEpisode,
-    draw_background,
+    draw_random_background,
     draw_seen_frame_and_action_step_indices,
     record_episode,
     replace_grass_by_picture,
@@ -415,7 +415,7 @@ def test_patterns_stand_still_where_the_grass_was_and_nowhere_else():
     env = make_environment(find_environment_id("car_racing"))
     view = shown(env, 5)[0]
     before = view.copy()
-    replace_grass_by_picture(view, draw_background(96, np.random.default_rng(3)))
+    replace_grass_by_picture(view, draw_random_background(96, np.random.default_rng(3)))
     changed = view[-1] != before[-1]
     red, green, blue = env.unwrapped.sensors()["camera"].transpose(2, 0, 1)
     grass = (red == 100) & (blue == 100) & (green >= 202) & (green <= 228)

@@ -7,7 +7,7 @@ import pytest
 for module in ("Box2D", "pygame", "ale_py", "cv2"):
     pytest.importorskip(module, reason="needs the sim extra")
 from an_control_sim.envs.car_racing import PANEL_ROWS, QuickCarRacing, game  # noqa: E402
-from an_control_sim.envs.car_racing_game import BACKGROUNDS, GRASS, draw_background  # noqa: E402
+from an_control_sim.envs.car_racing_game import BACKGROUNDS, GRASS, make_background  # noqa: E402
 from an_control_sim.envs.puzzle_pong import SCORE_ROWS  # noqa: E402
 
 CAR_RACING = "an_control_sim:an_control/CarRacing-v0"
@@ -104,7 +104,7 @@ def test_a_background_stands_where_the_grass_was_and_nowhere_else(name):
     there[-PANEL_ROWS:] = False
     assert there.mean() > 0.4
     np.testing.assert_array_equal(changed[~there], grass[~there])
-    np.testing.assert_array_equal(changed[there], draw_background(name)[there])
+    np.testing.assert_array_equal(changed[there], make_background(name)[there])
     plain.close()
     other.close()
 

@@ -263,7 +263,7 @@ def _train_and_validate(
     from an_control.learning.forward_model.learner import ForwardModelLearner
     from an_control.learning.forward_model.validation import (
         ROBOT_TICKS,
-        add_monitor_validation_to_model,
+        validate_monitor_and_add_result_to_model,
     )
     from an_control.learning.runs.run_folder import RunFolder
     from an_control.learning.runs.run_loop import RunLoop
@@ -283,7 +283,9 @@ def _train_and_validate(
             loop.run_remaining_steps(progress)
             model, metrics = learner.make_model(), loop.metrics
         ticks = min(ROBOT_TICKS, max(1, options.steps // 10))
-        return add_monitor_validation_to_model(env, model, faults, options.seed, ticks), metrics
+        return validate_monitor_and_add_result_to_model(
+            env, model, faults, options.seed, ticks
+        ), metrics
 
 
 def _make_forward_model_settings(

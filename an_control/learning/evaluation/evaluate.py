@@ -254,7 +254,7 @@ class ProtocolPlayer:
         if which not in self._policies:
             self._policies[which] = make_policy(model, protocol.monitor, recovery=self._recovery)
         policy = self._policies[which]
-        plain = protocol.memory == "kept" and protocol.until is None and watch is None
+        plain = protocol.state_at_permutation == "kept" and protocol.until is None and watch is None
         plain = plain and policy.monitor_report is None and not self._recovery
         of, disturbance = (self._env, self.channels, episodes, self._seed), protocol.disturbance
         if (

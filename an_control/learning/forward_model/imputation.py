@@ -93,7 +93,7 @@ class ImputationTraining(NetworkTraining):
             self._load_weights_from_arrays(arrays)
         else:
             self._network.set_to_linear_model(
-                *self._batch.fit_linear_channels_weights_and_biases(LINEAR_TICKS)
+                *self._batch.fit_linear_estimates_of_channels(LINEAR_TICKS)
             )
         super().__init__(self._network, settings.rate, settings.imputation_updates)
 
@@ -247,7 +247,7 @@ class _ImputationBatch:
         made = readings, actions, self._missing.copy(), self._estimate.copy()
         return tuple(torch.from_numpy(part) for part in made)  # type: ignore[return-value]
 
-    def fit_linear_channels_weights_and_biases(
+    def fit_linear_estimates_of_channels(
         self, max_ticks: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the M channels that vary, and weights (M, 3 N + A) and biases of linear estimates.

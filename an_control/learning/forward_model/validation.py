@@ -54,7 +54,7 @@ CONFUSED = 4.0
 """Minimum gain in nats of all slots together for which the best other assignment is computed."""
 
 
-def add_monitor_validation_to_model(
+def validate_monitor_and_add_result_to_model(
     env: gymnasium.Env[Any, Any],
     model: Model,
     faults: Iterable[Fault],

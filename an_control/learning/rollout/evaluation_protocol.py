@@ -15,11 +15,11 @@ from an_control.disturbance import Change, DisturbanceSettings, Shuffle
 from an_control.disturbance.settings import ALLOWED_WORDS, WORDS, parse_shuffle_and_other_words
 from an_control.policy import Monitor
 
-MemoryMode = Literal["kept", "reset", "zeroed"]
+StateAtPermutation = Literal["kept", "reset", "zeroed"]
 RemovablePart = Literal["attention", "queries", "action"]
 """Part of a policy that can be removed (`an_control.learning.evaluation.evaluate`)."""
 OWN_WORDS = (
-    f"{', '.join(get_args(MemoryMode))}, until=STEP, monitor={'|'.join(get_args(Monitor))},"
+    f"{', '.join(get_args(StateAtPermutation))}, until=STEP, monitor={'|'.join(get_args(Monitor))},"
     f" without={'|'.join(get_args(RemovablePart))}, background=NAME"
 )
 
@@ -30,11 +30,11 @@ class EvaluationProtocol:
 
     Attributes:
         disturbance: Disturbance of readings, commands and robot.
-        memory: What happens to the state of the sensory neurons (one network per channel) when
-            signals are permuted. "kept": a neuron's state stays with its channel's id if the
-            permutation is announced, otherwise in its input slot. "reset": all states are cleared
-            at each permutation, and the new order stays unknown. "zeroed": all states are cleared
-            at every step.
+        state_at_permutation: What happens to the state of the sensory neurons (one network per
+            channel) when signals are permuted. "kept": a neuron's state stays with its channel's id
+            if the permutation is announced, otherwise in its input slot. "reset": all states are
+            cleared at each permutation, and the new order stays unknown. "zeroed": all states are
+            cleared at every step.
         until: Step after which signals are not permuted any more; None for never.
         monitor: Setting of the identity monitor, which detects permuted signals; None for the
             setting in the model file.
@@ -44,7 +44,7 @@ class EvaluationProtocol:
     """
 
     disturbance: DisturbanceSettings
-    memory: MemoryMode = "kept"
+    state_at_permutation: StateAtPermutation = "kept"
     until: int | None = None
     monitor: Monitor | None = None
     without: RemovablePart | None = None
@@ -58,7 +58,7 @@ class EvaluationProtocol:
             [
                 str(self.disturbance),
                 *(f"{name}={value}" for name, value in more.items() if value not in (None, "")),
-                *([] if self.memory == "kept" else [self.memory]),
+                *([] if self.state_at_permutation == "kept" else [self.state_at_permutation]),
             ]
         )
 
@@ -101,8 +101,8 @@ class EvaluationProtocol:
         name, _, value = word.partition("=")
         if name == "background" and value:
             return replace(self, background=value)
-        if word in get_args(MemoryMode):
-            return replace(self, memory=cast(MemoryMode, word))
+        if word in get_args(StateAtPermutation):
+            return replace(self, state_at_permutation=cast(StateAtPermutation, word))
         if name == "monitor" and value in get_args(Monitor):
             return replace(self, monitor=cast(Monitor, value))
         if name == "without" and value in get_args(RemovablePart):
@@ -119,4 +119,6 @@ class EvaluationProtocol:
         Args:
             rewired: Whether signals were permuted before this step.
         """
-        return self.memory == "zeroed" or (self.memory == "reset" and rewired)
+        return self.state_at_permutation == "zeroed" or (
+            self.state_at_permutation == "reset" and rewired
+        )

@@ -14,8 +14,8 @@ from an_control_sim.envs.car_racing_game import (
     PANEL_ROWS,
     SIDE,
     QuickCarRacing,
-    draw_background,
     game,
+    make_background,
 )
 from an_control_sim.envs.tasks import CAR_RACING_TASK
 from an_control_sim.envs.teachers.car_racing import CarRacingTeacher
@@ -62,7 +62,7 @@ class CarRacingEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         Raises:
             ValueError: There is no background of that name.
         """
-        self._background = draw_background(name)
+        self._background = make_background(name)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

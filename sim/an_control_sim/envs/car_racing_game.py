@@ -127,8 +127,8 @@ GRASS = "grass"
 """Name of the game's own background, which is used in training."""
 
 
-def draw_background(name: str) -> np.ndarray | None:
-    """Draw the background picture with a given name.
+def make_background(name: str) -> np.ndarray | None:
+    """Make the background picture with a given name.
 
     Args:
         name: One of `BACKGROUNDS`.

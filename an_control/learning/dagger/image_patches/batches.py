@@ -21,7 +21,7 @@ import numpy as np
 from an_control.disturbance import draw_present_mask
 from an_control.learning.dagger.image_patches.episodes import (
     PatchEpisode,
-    draw_background,
+    draw_random_background,
     draw_seen_frame_and_action_step_indices,
     replace_grass_by_picture,
 )
@@ -189,7 +189,7 @@ class PatchBatches:
             seen,
             acted,
             ~draw_present_mask(rng, patches, drawn.missing.draw(rng)),
-            draw_background(width, rng) if rng.random() < settings.backgrounds else None,
+            draw_random_background(width, rng) if rng.random() < settings.backgrounds else None,
             bool(settings.mirrored) and rng.random() < 0.5,
         )
 

@@ -33,7 +33,7 @@ GRASS_GRAYS = (159, 177)
 """Lowest and highest gray value of CarRacing's grass; hardly anything else lies between."""
 
 
-def draw_background(side: int, rng: np.random.Generator) -> np.ndarray:
+def draw_random_background(side: int, rng: np.random.Generator) -> np.ndarray:
     """Draw a random gray picture, a sum of one to three patterns.
 
     The patterns are blots, blocks, stripes or straight edges. Half of the pictures are about as
@@ -164,7 +164,7 @@ def record_episode(
         policy.reset()
     policy_acts, picture = True, None
     if rng.random() < settings.backgrounds:
-        picture = draw_background(inner.frames.shape[-1], rng)
+        picture = draw_random_background(inner.frames.shape[-1], rng)
     begin = int(rng.integers(max_steps)) if rng.random() < settings.led else 0
     frames: list[np.ndarray] = []
     labels: list[np.ndarray] = []
