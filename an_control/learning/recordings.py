@@ -15,6 +15,7 @@ from an_control.policy import Model
 from an_control.policy.task import Task
 from an_control.record.arrays import RecordedArrays, read_arrays
 from an_control.record.reader import Bag, load_recorded_wiring
+from an_control.wiring import Wiring
 
 STALL = 10.0
 """Limit of a pause between two control ticks, as a multiple of the usual period of the ticks. A
@@ -37,12 +38,12 @@ def read_recorded_traces(
         model: The model.
 
     Raises:
-        ValueError: A recording cannot be read, or lacks channels or actuators of the model.
+        ValueError: A recording cannot be read, lacks channels or actuators of the model, or has
+            another control rate than the first one.
     """
     traces: list[EpisodeTrace] = []
-    for path in paths:
-        arrays = read_arrays(Bag(path))
-        order = ActionOrder(load_recorded_wiring(arrays.wiring), str(model_path), model)
+    for path, arrays, wiring in _read_recordings_of_one_rate(paths):
+        order = ActionOrder(wiring, str(model_path), model)
         traces += _iterate_recorded_episodes(
             path, arrays, model.task.channels, order.convert_to_action
         )
@@ -67,25 +68,33 @@ def read_task_and_traces(paths: Sequence[Path], task_name: str) -> tuple[Task, l
     """
     task: Task | None = None
     traces: list[EpisodeTrace] = []
-    for path in paths:
-        arrays = read_arrays(Bag(path))
-        wiring = load_recorded_wiring(arrays.wiring)
-        if task is None:
-            step_s = 1.0 / wiring.rate_hz
-            task = Task(task_name, "", arrays.ids, arrays.actuators, step_s)
+    for path, arrays, wiring in _read_recordings_of_one_rate(paths):
+        task = task or Task(task_name, "", arrays.ids, arrays.actuators, 1.0 / wiring.rate_hz)
         if arrays.actuators != task.actuators:
             raise ValueError(f"--bag {path}: its actuators are not those of {paths[0]}")
-        if abs(1.0 / wiring.rate_hz / task.step_s - 1.0) > RATE_TOLERANCE:
-            raise ValueError(
-                f"--bag {path}: has {wiring.rate_hz:g} ticks per second, but {paths[0]} has"
-                f" {1.0 / task.step_s:g}"
-            )
         traces += _iterate_recorded_episodes(
             path, arrays, task.channels, wiring.command.convert_to_action
         )
     _check_any_episode(traces, paths)
     assert task is not None
     return task, traces
+
+
+def _read_recordings_of_one_rate(
+    paths: Sequence[Path],
+) -> Iterator[tuple[Path, RecordedArrays, Wiring]]:
+    """Yield path, content and wiring of each recording; refuse other rates than the first one's."""
+    first_hz = 0.0
+    for path in paths:
+        arrays = read_arrays(Bag(path))
+        wiring = load_recorded_wiring(arrays.wiring)
+        first_hz = first_hz or wiring.rate_hz
+        if abs(first_hz / wiring.rate_hz - 1.0) > RATE_TOLERANCE:
+            raise ValueError(
+                f"--bag {path}: has {wiring.rate_hz:g} ticks per second, but {paths[0]} has"
+                f" {first_hz:g}"
+            )
+        yield path, arrays, wiring
 
 
 def _check_any_episode(traces: Sequence[EpisodeTrace], paths: Sequence[Path]) -> None:

@@ -166,6 +166,7 @@ def test_it_learns_from_robots_whose_wiring_is_wrong(tmp_path):
     [
         (("--miswired-share", "2"), "--miswired-share 2"),
         (("--miswired-share", "0.1", "--validate"), "--miswired-share: not with --take"),
+        (("--take", "ant", "--validate"), "--take: not with --validate"),
         (("--task", "cartpole"), "channels differ from those of task 'cartpole'"),
         (("--task", "nowhere"), "--task"),
         (("--disturb", "wind=2"), "--disturb: "),

@@ -57,6 +57,11 @@ def test_a_protocol_is_read_from_its_words():
     assert late.monitor == "match" and late.schedule == ((500, {"shuffle": Shuffle()}),)
 
 
+def test_the_word_none_may_be_left_out_before_every_other_word():
+    for words in ("zeroed", "kept", "zeroed,delay=1", "delay=1,zeroed", "monitor=off", "announced"):
+        assert EvaluationProtocol.parse(words) == EvaluationProtocol.parse(f"none,{words}")
+
+
 @pytest.mark.parametrize(
     ("text", "named"),
     [

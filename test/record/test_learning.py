@@ -1,5 +1,6 @@
 """Models learn from recordings, without a simulator."""
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -184,15 +185,19 @@ def test_a_recording_of_another_robot_is_refused(
 
 
 def test_recordings_of_different_rates_are_not_mixed(
-    walked: Path, monkeypatch: pytest.MonkeyPatch
+    stand: Stand, walked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rates_hz = iter((100.0, 50.0))
+    rates_hz = itertools.cycle((100.0, 50.0))
     monkeypatch.setattr(
         "an_control.learning.recordings.load_recorded_wiring",
         lambda text: replace(load_recorded_wiring(text), rate_hz=next(rates_hz)),
     )
-    with pytest.raises(ValueError, match=r"has 50 ticks per second, but .* has 100"):
-        read_task_and_traces([walked, walked], "mine")
+    for read in (
+        lambda paths: read_task_and_traces(paths, "mine"),
+        lambda paths: read_recorded_traces(paths, stand.model, read_model(stand.model)),
+    ):
+        with pytest.raises(ValueError, match=r"has 50 ticks per second, but .* has 100"):
+            read([walked, walked])
 
 
 def test_recorded_commands_are_cloned_from_single_ticks() -> None:

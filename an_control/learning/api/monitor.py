@@ -6,6 +6,7 @@ so.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from an_control.policy.onnx_file import get_monitor_path
 if TYPE_CHECKING:
     from gymnasium import Env
 
+    from an_control.learning.forward_model.episodes import EpisodeTrace
     from an_control.learning.forward_model.networks import ForwardModelSettings
     from an_control.learning.training_disturbances import Fault
     from an_control.policy.sizes import MonitorValidation
@@ -104,6 +106,10 @@ class MonitorOptions:
                 )
         if self.bag and (self.take is not None or self.validate or self.disturb):
             raise ValueError("--bag: not with --take, --validate or --disturb")
+        if self.take is not None and self.validate:
+            raise ValueError(
+                "--take: not with --validate; take the monitor first, then validate it"
+            )
         for name in ("disturb_share", "miswired_share"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"{format_flag(name)} {getattr(self, name)}: must be from 0 to 1")
@@ -227,29 +233,19 @@ def _train_on_recordings(options: MonitorOptions, progress: OnProgress) -> Monit
 
     The monitor is not validated, because a validation needs an environment.
     """
-    from an_control.learning.forward_model.learner import ForwardModelLearner
     from an_control.learning.recordings import read_recorded_traces
-    from an_control.learning.runs.run_folder import RunError, RunFolder
-    from an_control.learning.runs.run_loop import RunLoop
+    from an_control.learning.runs.run_folder import RunError
 
     options.check_options()
     model, path = _read_model_and_find_output(options)
     traces = read_recorded_traces(options.bag, options.model, model)
-    with TemporaryDirectory() as beside:
-        folder, settings = (
-            options.folder or Path(beside),
-            _make_forward_model_settings(options, model, {}),
-        )
-        try:
-            learner = ForwardModelLearner(folder, None, model, settings, options.seed, traces)
-            loop = RunLoop(RunFolder(folder, learner.config, False, _name_setting), learner)
-            loop.run_remaining_steps(progress)
-        except RunError as error:
-            raise ValueError(str(error)) from error
-        model = learner.make_model()
+    try:
+        model, metrics = _train_networks(options, None, model, {}, traces, progress)
+    except RunError as error:
+        raise ValueError(str(error)) from error
     write_model(path, model)
     updates = model.trained.get("forward", {}).get("updates", 0)
-    return MonitorResult(path, None, "", loop.metrics, updates)
+    return MonitorResult(path, None, "", metrics, updates)
 
 
 def _train_and_validate(
@@ -260,32 +256,47 @@ def _train_and_validate(
     progress: OnProgress,
 ) -> tuple[Model, list[dict[str, Any]]]:
     """Train the monitor's networks, unless the option `validate` is set, and validate them."""
-    from an_control.learning.forward_model.learner import ForwardModelLearner
     from an_control.learning.forward_model.validation import (
         ROBOT_TICKS,
         validate_monitor_and_add_result_to_model,
     )
+
+    metrics: list[dict[str, Any]] = []
+    if not options.validate:
+        model, metrics = _train_networks(options, env, model, faults, (), progress)
+    ticks = min(ROBOT_TICKS, max(1, options.steps // 10))
+    return validate_monitor_and_add_result_to_model(
+        env, model, faults, options.seed, ticks
+    ), metrics
+
+
+def _train_networks(
+    options: MonitorOptions,
+    env: Env[Any, Any] | None,
+    model: Model,
+    faults: dict[Fault, float],
+    traces: Sequence[EpisodeTrace],
+    progress: OnProgress,
+) -> tuple[Model, list[dict[str, Any]]]:
+    """Train the monitor's networks in an environment, or on recorded episodes if it is None.
+
+    Returns:
+        The model with the networks, and the metrics of each step.
+    """
+    from an_control.learning.forward_model.learner import ForwardModelLearner
     from an_control.learning.runs.run_folder import RunFolder
     from an_control.learning.runs.run_loop import RunLoop
 
-    metrics: list[dict[str, Any]] = []
     with TemporaryDirectory() as beside:
-        if not options.validate:
-            folder, settings = (
-                options.folder or Path(beside),
-                _make_forward_model_settings(options, model, faults),
-            )
-            learner = ForwardModelLearner(folder, env, model, settings, options.seed)
-            loop = RunLoop(RunFolder(folder, learner.config, False, _name_setting), learner)
-            if learner.starts_again:
-                text = f"{folder}: begins again; its --minutes had been too few"
-                progress(RunProgress("note", note=text))
-            loop.run_remaining_steps(progress)
-            model, metrics = learner.make_model(), loop.metrics
-        ticks = min(ROBOT_TICKS, max(1, options.steps // 10))
-        return validate_monitor_and_add_result_to_model(
-            env, model, faults, options.seed, ticks
-        ), metrics
+        folder = options.folder or Path(beside)
+        settings = _make_forward_model_settings(options, model, faults)
+        learner = ForwardModelLearner(folder, env, model, settings, options.seed, traces)
+        loop = RunLoop(RunFolder(folder, learner.config, False, _name_setting), learner)
+        if learner.starts_again:
+            text = f"{folder}: begins again; its --minutes had been too few"
+            progress(RunProgress("note", note=text))
+        loop.run_remaining_steps(progress)
+        return learner.make_model(), loop.metrics
 
 
 def _make_forward_model_settings(

@@ -74,8 +74,9 @@ class EvaluationProtocol:
     def parse(cls, text: str) -> EvaluationProtocol:
         """Parse a protocol from words that are separated by commas.
 
-        The first word may say when signals are permuted: `none` (never), `reset` (at the start),
-        or a number such as `100` (every 100 steps). All other words are settings:
+        The first word may say when signals are permuted: `none` (never, which is also meant where
+        there is no such word), `reset` (at the start), or a number such as `100` (every 100 steps).
+        All other words are settings:
 
         - of the disturbance, such as `announced`, `noise=5`, `delay=1` and `swap=2`;
         - of this class, such as `monitor=off`, `without=attention` and `background=marble`.
@@ -86,6 +87,8 @@ class EvaluationProtocol:
         Raises:
             ValueError: A word is not known; the message names it and the allowed words.
         """
+        if text.partition(",")[0].strip() in ("kept", "zeroed"):  # "reset" is a shuffle there
+            text = f"none,{text}"
         shuffle, words = parse_shuffle_and_other_words(text)
         protocol = cls(DisturbanceSettings(shuffle))
         for word in words:
