@@ -8,12 +8,12 @@ their type.
 
 from __future__ import annotations
 
-import math
 import re
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from an_control.learning.limits import SettingLimits
 from an_control.wiring.checked_yaml import Description, Entry, Problem, WiringError
 
 T = TypeVar("T")
@@ -34,34 +34,6 @@ RENAMED_KEYS = {
     "missing": "for image patches, disturb: {missing=MIN..MAX: PROBABILITY}",
 }
 """A mapping from an earlier key of a recipe to what it is called now."""
-
-
-@dataclass(frozen=True)
-class SettingLimits:
-    """Bounds of a number in a settings file.
-
-    Attributes:
-        low: Lower bound.
-        high: Upper bound, which is itself allowed.
-        over: Whether only numbers above `low` are allowed; if False, `low` itself is allowed too.
-    """
-
-    low: float = 0.0
-    high: float = math.inf
-    over: bool = False
-
-    def __str__(self) -> str:
-        if self.over:
-            return f"over {self.low:g}"
-        if self.high < math.inf:
-            return f"from {self.low:g} to {self.high:g}"
-        return "" if self.low == -math.inf else f"{self.low:g} or more"
-
-
-Share = Annotated[float, SettingLimits(0.0, 1.0)]
-Positive = Annotated[int, SettingLimits(1)]
-OverZero = Annotated[float, SettingLimits(over=True)]
-AnyNumber = Annotated[float, SettingLimits(-math.inf)]
 
 
 def parse_settings(settings_class: type[T], entry: Entry, other_keys: tuple[str, ...] = ()) -> T:

@@ -161,7 +161,7 @@ def test_killed_before_an_old_monitor_is_deleted_it_is_not_taken_for_the_new_one
     [
         (["nothing"], "environment 'nothing'"),
         (["pong"], "image patches"),
-        ([CART, "--minutes", "0"], "--minutes 0.0"),
+        ([CART, "--minutes", "0"], "--minutes 0:"),
         ([CART, "--recipe", "nothing"], "--recipe 'nothing'"),
         ([CART, "--recipe", "{idle}"], "idle.yaml: rounds: 0 (allowed: 1 or more)"),
         ([CART, "--teacher", "nothing.safetensors"], "nothing.safetensors"),

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings, Shuffle
 from an_control.learning.api.parts import PolicyParts
 from an_control.learning.command_line import format_command, format_flag, get_setting_name_for_user
+from an_control.learning.limits import (
+    AnyNumber,
+    CountOrZero,
+    OverZero,
+    Positive,
+    SettingLimits,
+    ZeroOrOver,
+    check_numbers_within_limits,
+)
 from an_control.learning.runs.progress import OnProgress, RunProgress, ignore_progress
 from an_control.policy import MlpSizes, Model, read_model
 from an_control_sim.envs.tasks import SUCCESS
@@ -67,30 +75,30 @@ class EvolveOptions:
     """Number of queries of an attention policy; the authors' Ant has 32."""
     neuron: int = 8
     """Number of units in each channel's neuron of an attention policy."""
-    stack: int = 0
+    stack: CountOrZero = 0
     """Number of newest readings that each neuron of an attention policy receives; 0 for an LSTM."""
     parts: PolicyParts = field(default_factory=PolicyParts)
     optimiser: Literal["cma", "cma-diagonal", "pgpe", "pgpe-clipup"] = "pgpe"
     """PGPE with centred ranks and Adam or ClipUp, or CMA-ES (pycma) with a full or a diagonal
     covariance."""
-    generations: int = 300
+    generations: Positive = 300
     """Number of generations of the whole run."""
-    minutes: float = 0.0
+    minutes: ZeroOrOver = 0.0
     """Train for this many minutes of wall-clock time instead of `--generations`; 0: off."""
-    score: float | None = None
+    score: AnyNumber | None = None
     """Stop as soon as the mean return of a validation reaches this."""
-    starts: int | None = None
+    starts: CountOrZero | None = None
     """Number of random starts that compete until the best one continues; a search that stops
     improving competes with new random starts. 0: start with zeros. By default 8 for the attention
     form without `--start-model`, else 0."""
-    popsize: int = 64
+    popsize: Annotated[int, SettingLimits(4)] = 64
     """Number of candidates in each generation."""
-    rollouts: int = 2
+    rollouts: Positive = 2
     """Number of episodes that each candidate plays, the same for all candidates."""
-    max_rollouts: int = 0
+    max_rollouts: CountOrZero = 0
     """Let candidates whose ranks are uncertain play more episodes, up to this many; 0: always
     `--rollouts`."""
-    sigma: float | None = None
+    sigma: OverZero | None = None
     """Standard deviation of the first generation; with random starts in units of the usual scale of
     a layer's initial weights. By default 0.5, with `--start-model` 0.01."""
     rate: float | None = None
@@ -113,17 +121,17 @@ class EvolveOptions:
     gain=0.6..1 and so on. Several share the episodes equally."""
     engine: Literal["auto", "fused", "processes", "dask"] = "auto"
     """What plays the episodes; auto is compiled code if the environment has it, else processes."""
-    workers: int | None = None
+    workers: Positive | None = None
     """Number of threads or processes; by default one per core."""
     dask: str | None = None
     """Address of a Dask scheduler; implies --engine dask, which without an address starts a
     scheduler and workers on this machine."""
-    validate_every: int = 10
+    validate_every: Positive = 10
     """Number of generations from one validation of the mean to the next."""
-    episodes: int = 100
+    episodes: Positive = 100
     """Number of episodes of a validation; the evaluation on the model's card has five times as
     many."""
-    seed: int = 1
+    seed: CountOrZero = 1
     """Seed of everything random."""
     resume: bool = False
     """Fail unless the folder holds a run with the same options. Without this flag such a run is
@@ -136,31 +144,14 @@ class EvolveOptions:
             ValueError: An option is out of bounds, or would be ignored.
         """
         parse_disturbances(self.shuffle)
-        for name in ("generations", "rollouts", "validate_every", "episodes"):
-            if (value := getattr(self, name)) < 1:
-                raise ValueError(f"--{name.replace('_', '-')} {value}: must be 1 or more")
-        for name in ("minutes", "starts", "max_rollouts"):
-            if (value := getattr(self, name)) is not None and not 0 <= value < float("inf"):
-                raise ValueError(f"--{name.replace('_', '-')} {value}: must be 0 or more")
+        check_numbers_within_limits(self)
         if self.max_rollouts and (self.rollouts < 2 or self.max_rollouts < 2 * self.rollouts):
             raise ValueError(
                 f"--max-rollouts {self.max_rollouts}: must be 0, or twice --rollouts"
                 f" ({self.rollouts}, which must then be 2 or more) or more"
             )
-        if self.score is not None and math.isnan(self.score):
-            raise ValueError(f"--score {self.score}: must be a number")
         if self.starts and self.start_model is not None:
             raise ValueError(f"--starts {self.starts}: must be 0 with --start-model")
-        if self.stack < 0:
-            raise ValueError(f"--stack {self.stack}: must be 0 or more")
-        if self.popsize < 4:
-            raise ValueError(f"--popsize {self.popsize}: must be 4 or more")
-        if self.sigma is not None and not 0.0 < self.sigma < float("inf"):
-            raise ValueError(f"--sigma {self.sigma}: must be over 0")
-        if self.seed < 0:
-            raise ValueError(f"--seed {self.seed}: must be 0 or more")
-        if self.workers is not None and self.workers < 1:
-            raise ValueError(f"--workers {self.workers}: must be 1 or more")
         self._refuse_ignored_options()
 
     def _refuse_ignored_options(self) -> None:

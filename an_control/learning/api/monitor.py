@@ -13,7 +13,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from an_control.learning.command_line import format_flag, get_setting_name_for_user
+from an_control.learning.command_line import get_setting_name_for_user
+from an_control.learning.limits import (
+    CountOrZero,
+    Positive,
+    Share,
+    ZeroOrOver,
+    check_numbers_within_limits,
+)
 from an_control.learning.runs.progress import OnProgress, RunProgress, ignore_progress
 from an_control.monitor.forward_model import NETWORKS
 from an_control.policy import Model, Monitor, read_model, write_model
@@ -62,57 +69,44 @@ class MonitorOptions:
     bag: tuple[Path, ...] = ()
     """Learn from these recordings of a robot that the model controlled, without a simulator; the
     monitor is then not validated."""
-    steps: int = 200_000
+    steps: Positive = 200_000
     """Number of environment steps to record and learn from."""
-    updates: int = 20_000
+    updates: Positive = 20_000
     """Number of gradient updates of the forward model, and as many of the identity classifier."""
-    imputation_updates: int = 8_000
+    imputation_updates: CountOrZero = 8_000
     """Number of gradient updates of the imputation network in each of its two stages; 0: no
     imputation network."""
     disturb: tuple[str, ...] = ()
     """Disturbances that the monitor must not mistake for rewiring, in the words of `evaluate
     --table`, such as `delay=1` `start=rest`. An episode has one of them with the probability
     --disturb-share."""
-    disturb_share: float = 0.1
+    disturb_share: Share = 0.1
     """Share of the episodes that have one of --disturb."""
-    miswired_share: float = 0.0
+    miswired_share: Share = 0.0
     """Share of the episodes in which the policy reads and acts through a wiring with random
     mistakes, such as a reversed joint. With 0.3 the wiring doctor (`check`) finds more mistakes of
     a robot that falls at once."""
-    minutes: float = 0.0
+    minutes: ZeroOrOver = 0.0
     """Limit of processor time in minutes; if it is too short, fewer steps and updates are made. 0:
     no limit."""
     monitor: Monitor = "match"
     """Default setting of the monitor in the model file: off, reset or match (see `evaluate`)."""
-    seed: int = 1
+    seed: CountOrZero = 1
     """Seed of everything random."""
 
     def check_options(self) -> None:
-        """Check that all numbers are within their bounds.
+        """Check that all numbers are within their bounds, and that the options fit each other.
 
         Raises:
-            ValueError: A number is out of bounds.
+            ValueError: A number is out of bounds, or an option would be ignored.
         """
-        for name, least in (
-            ("steps", 1),
-            ("updates", 1),
-            ("imputation_updates", 0),
-            ("minutes", 0),
-            ("seed", 0),
-        ):
-            if getattr(self, name) < least:
-                raise ValueError(
-                    f"{format_flag(name)} {getattr(self, name)}: must be {least} or more"
-                )
+        check_numbers_within_limits(self)
         if self.bag and (self.take is not None or self.validate or self.disturb):
             raise ValueError("--bag: not with --take, --validate or --disturb")
         if self.take is not None and self.validate:
             raise ValueError(
                 "--take: not with --validate; take the monitor first, then validate it"
             )
-        for name in ("disturb_share", "miswired_share"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"{format_flag(name)} {getattr(self, name)}: must be from 0 to 1")
         if self.miswired_share and (self.take is not None or self.validate or self.bag):
             raise ValueError("--miswired-share: not with --take, --validate or --bag")
 

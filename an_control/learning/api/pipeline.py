@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from an_control.learning.api.monitor import MonitorOptions, train_monitor
 from an_control.learning.api.student import DistillOptions, distill
 from an_control.learning.api.teacher import TeacherOptions, train_teacher
-from an_control.learning.command_line import format_command, format_flag, get_setting_name_for_user
+from an_control.learning.command_line import format_command, get_setting_name_for_user
+from an_control.learning.limits import CountOrZero, OverZero, check_numbers_within_limits
 from an_control.learning.runs.progress import (
     OnProgress,
     RunProgress,
@@ -47,9 +48,9 @@ class LearnOptions:
     out: Path
     """The run's folder: model.safetensors and model.md are the result; the subfolders teacher,
     student and monitor hold the runs of the steps."""
-    minutes: float = 30.0
+    minutes: OverZero = 30.0
     """Processor time for student, monitor and table, in minutes."""
-    teacher_minutes: float = 45.0
+    teacher_minutes: OverZero = 45.0
     """Limit of processor time for the teacher, in minutes."""
     recipe: str | None = None
     """A recipe of distill, by name (quick, robust and others) or as a YAML file; by default the one
@@ -60,7 +61,7 @@ class LearnOptions:
     python:MODULE:FUNCTION, a function from an array of readings to an array of actions in [-1, 1].
     It gets the environment's own numbers; the statistics of NormalizeObservation or VecNormalize
     are in none of these files. By default train-teacher trains one; the ant has one already."""
-    seed: int = 1
+    seed: CountOrZero = 1
     """Seed of everything random."""
     smoke: bool = False
     """Run for seconds only, to check that everything works; such a run learns almost nothing."""
@@ -77,11 +78,7 @@ class LearnOptions:
             read_recipe,
         )
 
-        for name in ("minutes", "teacher_minutes"):
-            if not 0.0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"{format_flag(name)} {getattr(self, name)}: must be over 0")
-        if self.seed < 0:
-            raise ValueError(f"--seed {self.seed}: must be 0 or more")
+        check_numbers_within_limits(self)
         recipe = read_recipe(self.recipe or choose_recipe_name(self.task))
         if not isinstance(recipe, DaggerSettings):
             raise ValueError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,6 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from an_control.learning.api.parts import PolicyParts
 from an_control.learning.command_line import format_flag, get_setting_name_for_user
+from an_control.learning.limits import (
+    CountOrZero,
+    OverZero,
+    Positive,
+    Share,
+    ZeroOrOver,
+    check_numbers_within_limits,
+)
 from an_control.learning.runs.progress import OnProgress, ignore_progress
 from an_control.policy import read_model
 from an_control.policy.sizes import AttentionSizes
@@ -48,13 +55,13 @@ class DistillOptions:
     """A task known by name (cartpole, ant), or a gymnasium id, also as module:id."""
     out: Path
     """The run's folder; one that holds a run with the same settings is continued."""
-    seed: int = 1
+    seed: CountOrZero = 1
     """Seed of everything random."""
-    rounds: int | None = None
+    rounds: CountOrZero | None = None
     """Number of DAgger rounds; by default the recipe's."""
-    updates: int | None = None
+    updates: Positive | None = None
     """Number of gradient updates in each round; by default the recipe's."""
-    minutes: float | None = None
+    minutes: ZeroOrOver | None = None
     """Learn for this many minutes of processor time, in as many rounds as fit, or until the student
     is as good as the teacher. By default the recipe's number of rounds decides, and always for the
     camera tasks."""
@@ -82,25 +89,25 @@ class DistillOptions:
     recipe: str | None = None
     """The name of a shipped recipe (ant, cartpole, quick, robust and others), or a YAML file of
     settings; by default the one with the task's name, or robust if there is none."""
-    rate: float | None = None
+    rate: OverZero | None = None
     """Initial learning rate; by default the recipe's."""
     disturb: tuple[str, ...] = ()
     """Disturbances in the words of `evaluate --table`, such as `missing=0..0.25` `noise=1..3`,
     instead of the recipe's. A training sequence or episode has each of them with the probability
     --disturb-share. Camera tasks allow missing, delay, lose and repeat."""
-    disturb_share: float = 1.0
+    disturb_share: Share = 1.0
     """Share of the training sequences and episodes that have each of --disturb."""
-    backgrounds: float | None = None
+    backgrounds: Share | None = None
     """car_racing: the share of examples in which random patterns replace the grass."""
-    reshuffled_chance: float | None = None
+    reshuffled_chance: Share | None = None
     """Probability that the channels of a training sequence are shuffled again in the middle of it;
     by default the recipe's."""
     normalise: bool = False
     """Divide the attention's sums by the number of channels that are present, relative to the
     task's number, so that added or missing channels do not make these sums larger or smaller."""
-    neuron: int | None = None
+    neuron: Positive | None = None
     """Number of units in each channel's neuron; by default the recipe's."""
-    stack: int | None = None
+    stack: CountOrZero | None = None
     """Number of newest readings that a neuron receives, 0 for an LSTM; by default the recipe's."""
     products: bool | None = None
     """Also give each neuron the products of its reading and the previous actions; by default the
@@ -108,25 +115,6 @@ class DistillOptions:
     parts: PolicyParts = field(default_factory=PolicyParts)
     smoke: bool = False
     """Run for seconds only, to check that everything works; such a run learns almost nothing."""
-
-    def check_options(self) -> None:
-        """Check that all numbers are within their bounds.
-
-        Raises:
-            ValueError: A number is out of bounds.
-        """
-        for name, least in (
-            ("seed", 0),
-            ("rounds", 0),
-            ("updates", 1),
-            ("stack", 0),
-            ("neuron", 1),
-            ("minutes", 0),
-        ):
-            if (value := getattr(self, name)) is not None and not value >= least:
-                raise ValueError(f"--{name} {value}: must be {least} or more")
-        if self.rate is not None and not 0.0 < self.rate < math.inf:
-            raise ValueError(f"--rate {self.rate:g}: must be over 0")
 
 
 @dataclass(frozen=True)
@@ -196,7 +184,7 @@ def _make_trainer(
     """Return the trainer of recordings (option `bag`), of scalar channels or of image patches."""
     from an_control.learning.dagger.settings import DaggerSettings, choose_recipe_name, read_recipe
 
-    options.check_options()
+    check_numbers_within_limits(options)
     if options.ordered and not options.bag:
         raise ValueError("--ordered: only with --bag")
     if options.bag:
@@ -364,8 +352,6 @@ def _apply_disturbance_options(options: DistillOptions, settings: DaggerSettings
 
     streams, collection = settings.streams, settings.collection
     if (chance := options.reshuffled_chance) is not None:
-        if not 0.0 <= chance <= 1.0:
-            raise ValueError(f"--reshuffled-chance {chance}: must be from 0 to 1")
         streams = replace(streams, reshuffled=chance)
     if disturb := _parse_disturbance_probabilities(options, TrainingDisturbance):
         streams = replace(streams, disturb=disturb)
@@ -380,8 +366,6 @@ def _parse_disturbance_probabilities(options: DistillOptions, kind: type[D]) -> 
     """
     from an_control.learning.training_disturbances import parse_disturb_option
 
-    if not 0.0 <= options.disturb_share <= 1.0:
-        raise ValueError(f"--disturb-share {options.disturb_share}: must be from 0 to 1")
     return dict.fromkeys(parse_disturb_option(kind, options.disturb), options.disturb_share)
 
 
@@ -417,6 +401,3 @@ def _refuse_options_unsupported_by_image_patches(options: DistillOptions) -> Non
             raise ValueError(f"{format_flag(name)}: not for {options.task}")
     if options.rounds == 0:
         raise ValueError(f"--rounds 0: must be 1 or more for {options.task}")
-    backgrounds = options.backgrounds
-    if backgrounds is not None and not 0.0 <= backgrounds <= 1.0:
-        raise ValueError(f"--backgrounds {backgrounds:g}: must be a share from 0 to 1")

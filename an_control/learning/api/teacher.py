@@ -6,9 +6,17 @@ import math
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from an_control.learning.command_line import format_command, get_setting_name_for_user
+from an_control.learning.limits import (
+    AnyNumber,
+    CountOrZero,
+    OverZero,
+    SettingLimits,
+    Share,
+    check_numbers_within_limits,
+)
 from an_control.learning.runs.progress import OnProgress, ignore_progress
 from an_control.policy import Model, read_model
 
@@ -39,11 +47,11 @@ class TeacherOptions:
     """The algorithm of stable-baselines3 or sb3-contrib; auto is ppo."""
     start_model: Path | None = None
     """Start PPO from this model file, an MLP policy with relu units."""
-    minutes: float | None = 45.0
+    minutes: OverZero | None = 45.0
     """Stop after this many minutes of processor time; one thread is used."""
-    steps: int | None = None
+    steps: Annotated[int, SettingLimits(over=True)] | None = None
     """Stop after this many steps of the environment."""
-    score: float | None = None
+    score: AnyNumber | None = None
     """Stop as soon as the mean return of a validation reaches this."""
     burst: float = 0.003
     """Probability per step that a burst of up to 20 random or missing actions starts, from which
@@ -51,11 +59,11 @@ class TeacherOptions:
     disturb: tuple[str, ...] = ()
     """Disturbances in the words of `evaluate --table`, such as `delay=0..2` `gain=0.6..1`; an
     episode has one of them with the probability --disturb-share."""
-    disturb_share: float = 0.5
+    disturb_share: Share = 0.5
     """Share of the episodes that have one of --disturb."""
-    episodes: int = 100
+    episodes: Annotated[int, SettingLimits(2)] = 100
     """Number of episodes of the final evaluation, for the model's card."""
-    seed: int = 1
+    seed: CountOrZero = 1
     """Seed of everything random."""
     smoke: bool = False
     """Run for seconds only, to check that everything works; such a run learns almost nothing."""
@@ -66,19 +74,9 @@ class TeacherOptions:
         Raises:
             ValueError: A number is out of bounds.
         """
-        for name in ("minutes", "steps"):
-            if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
-                raise ValueError(f"--{name} {value}: must be over 0")
-        if self.episodes < 2:
-            raise ValueError(f"--episodes {self.episodes}: must be 2 or more")
-        if self.score is not None and math.isnan(self.score):
-            raise ValueError(f"--score {self.score}: must be a number")
+        check_numbers_within_limits(self)
         if not 0.0 <= self.burst < 1.0:
             raise ValueError(f"--burst {self.burst}: must be from 0 to below 1")
-        if not 0.0 <= self.disturb_share <= 1.0:
-            raise ValueError(f"--disturb-share {self.disturb_share}: must be from 0 to 1")
-        if self.seed < 0:
-            raise ValueError(f"--seed {self.seed}: must be 0 or more")
 
 
 @dataclass(frozen=True)

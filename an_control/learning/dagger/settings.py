@@ -20,12 +20,13 @@ from typing import Any, Literal
 
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
 from an_control.learning.dagger.streams import RolloutSettings, StreamSettings
+from an_control.learning.limits import AnyNumber, OverZero, Positive, Share
 from an_control.learning.training_disturbances import (
     Fault,
     TrainingDisturbance,
     check_sum_of_probabilities,
 )
-from an_control.learning.yaml_settings import AnyNumber, OverZero, Positive, Share, parse_settings
+from an_control.learning.yaml_settings import parse_settings
 from an_control.policy.sizes import Encoder, RecurrenceSizes
 from an_control.system.share import find_share_path
 from an_control.wiring.checked_yaml import read_yaml

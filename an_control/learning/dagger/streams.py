@@ -28,6 +28,7 @@ from an_control.disturbance import (
     Replay,
     Shuffle,
 )
+from an_control.learning.limits import Share
 from an_control.learning.rollout.episode import LiveEpisode, NewestReadings, Tick
 from an_control.learning.teacher.teachers import Teacher
 from an_control.learning.training_disturbances import (
@@ -40,7 +41,6 @@ from an_control.learning.training_disturbances import (
     make_disturber,
     make_placeholder_ids,
 )
-from an_control.learning.yaml_settings import Share
 from an_control.policy import Policy
 
 

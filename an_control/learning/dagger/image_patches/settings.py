@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings
+from an_control.learning.limits import OverZero, Positive, Share
 from an_control.learning.training_disturbances import (
     PatchDisturbance,
     check_sum_of_probabilities,
     draw_at_most_one_disturbance,
     draw_merged_disturbances,
 )
-from an_control.learning.yaml_settings import OverZero, Positive, Share
 from an_control.policy.sizes import ConvolutionSizes
 
 
