@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -387,8 +387,6 @@ VALIDATION_SEED = 2**20 + 7
 """Seed of the validation episodes; evaluations use other seeds."""
 Mixture = Sequence[DisturbanceSettings]
 """Disturbances among which the episodes are divided evenly."""
-Curriculum = Callable[[int], Mixture]
-"""Function that returns the disturbances of a generation, given the number of the generation."""
 
 
 @dataclass(frozen=True)
@@ -423,8 +421,8 @@ class SearchSettings:
     the fitness of the candidate.
     """
     mixture: tuple[DisturbanceSettings, ...] = (NO_DISTURBANCE,)
-    """Disturbances among which a generation's episodes are divided evenly, unless the search has a
-    curriculum, which then chooses them. A validation plays all its episodes under each of them."""
+    """Disturbances among which a generation's episodes are divided evenly. A validation plays all
+    its episodes under each of them."""
     validate_every: int = 10
     """Number of generations from one validation to the next."""
     validation_episodes: int = 100
@@ -468,8 +466,6 @@ class Search:
         seed: Seed of all random numbers of the run.
         start: Initial mean (form.vector_size,); None for zeros. It is not used if
             `settings.starts` is over 0: the search then starts at random vectors.
-        curriculum: Function that returns the disturbances of a generation, given its number; None
-            if they are always those in `settings.mixture`.
 
     Raises:
         ValueError: The settings contradict each other, or the form is a `HintedForm` but the engine
@@ -486,7 +482,6 @@ class Search:
         settings: SearchSettings,
         seed: int,
         start: np.ndarray | None = None,
-        curriculum: Curriculum | None = None,
     ) -> None:
         self._hinted = form if isinstance(form, HintedForm) else None
         if self._hinted is not None and not isinstance(engine, FusedEngine):
@@ -498,7 +493,6 @@ class Search:
             )
         self.settings, self.seed = settings, seed
         self._task, self._form, self._engine, self._start = task, form, engine, start
-        self._curriculum = curriculum or (lambda generation: settings.mixture)
         self._scales = (
             form.typical_element_magnitudes if settings.starts else np.ones(form.vector_size)
         )
@@ -627,12 +621,9 @@ class Search:
         starts = draw_training_seeds(rng, self._episodes.current)
         vectors = candidates * self._scales
         models = self._form.make_models(vectors, self._task, {})
-        conditions, hints = (
-            self._curriculum(self.generation),
-            self._draw_hints(vectors, starts, rng),
-        )
+        hints = self._draw_hints(vectors, starts, rng)
         outcomes = play_episodes_under_mixed_disturbances(
-            self._engine, models, starts, conditions, hints
+            self._engine, models, starts, settings.mixture, hints
         )
         episodes = drop_episodes_that_all_candidates_failed(outcomes.returns)
         returns = average_returns_of_candidates(episodes)
