@@ -7,7 +7,7 @@ many episodes at once. Its parameters are the model file's arrays under their na
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,31 +15,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from an_control.learning.recurrence import SetEncoder, SetPooling, to_array
-from an_control.policy import Model, VisionSizes
+from an_control.policy import Model
 from an_control.policy.random_model import make_random_model
 from an_control.policy.set_transformer import NORM_EPSILON, make_positional_table
-from an_control.policy.sizes import ConvolutionSizes, TopPatchesSizes, get_model_kind
+from an_control.policy.sizes import ConvolutionSizes
 from an_control.policy.task import Task
 from an_control.policy.vision.patch_attention import WHITE
 
 NEVER = -1e9
 """Attention score of a missing patch."""
-
-
-class LstmHeadState(NamedTuple):
-    """State that a head with an LSTM passes from one tick to the next, for B episodes.
-
-    Attributes:
-        output: Outputs (B, hidden) of the LSTM.
-        cell: Cells (B, hidden) of the LSTM.
-        message: Attention message of the last tick, m numbers for each of M queries (B, M, m).
-        stays: Weight (0..1) of `message` in its average with the next tick's message (B, 1, 1).
-    """
-
-    output: Tensor
-    cell: Tensor
-    message: Tensor
-    stays: Tensor
 
 
 class VisionStudent(nn.Module):
@@ -55,10 +39,9 @@ class VisionStudent(nn.Module):
         seed: Seed of the initial weights.
     """
 
-    def __init__(self, sizes: VisionSizes, seed: int = 0) -> None:
+    def __init__(self, sizes: ConvolutionSizes, seed: int = 0) -> None:
         super().__init__()
-        assert isinstance(sizes, TopPatchesSizes | ConvolutionSizes)
-        self.sizes: TopPatchesSizes | ConvolutionSizes = sizes
+        self.sizes = sizes
         self.encoder = self.pooling = None
         if sizes.encoder != "none":
             self.encoder = SetEncoder(sizes.encoder, sizes.message, sizes.heads, sizes.inducing)
@@ -76,11 +59,8 @@ class VisionStudent(nn.Module):
         for part in self._optional_layers:
             part.load_arrays(arrays)
         table = make_positional_table(sizes.queries, sizes.positions).astype(np.float32)
-        places = np.indices((sizes.grid, sizes.grid)).reshape(2, -1).T / sizes.grid
         self.table: Tensor
-        self.places: Tensor
         self.register_buffer("table", torch.from_numpy(table), persistent=False)
-        self.register_buffer("places", torch.from_numpy(places.astype(np.float32)), False)
 
     @property
     def _optional_layers(self) -> list[SetEncoder | SetPooling]:
@@ -117,7 +97,7 @@ class VisionStudent(nn.Module):
         sizes = model.sizes
         if not isinstance(sizes, ConvolutionSizes) or sizes.memory:
             return self.load_weights(model)
-        widened = replace(sizes, memory=getattr(self.sizes, "memory", 0))
+        widened = replace(sizes, memory=self.sizes.memory)
         arrays = self.to_arrays() | model.arrays
         if widened.memory:
             unheard = np.zeros((sizes.actions, widened.memory), np.float32)
@@ -131,7 +111,7 @@ class VisionStudent(nn.Module):
             task: Channels, actuators and other properties of the robot.
             trained: How the model was trained, for the file's header.
         """
-        return Model(get_model_kind(self.sizes), self.sizes, self.to_arrays(), task, trained)
+        return Model("vision_convolution", self.sizes, self.to_arrays(), task, trained)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the weights by their array names in a model file."""
@@ -216,18 +196,12 @@ class VisionStudent(nn.Module):
             present: Mask (B, T, N), False for missing patches; None if all are present.
 
         Returns:
-            Actions (B, T, A) if the head has an LSTM. The convolving head returns scores (B, T, A)
-            instead: of discrete actions choose the one with the largest score, else apply tanh.
+            Scores (B, T, A): of discrete actions choose the one with the largest score, else apply
+            tanh.
         """
         message = self.compute_attention_message(patches, previous_actions, present)
-        if isinstance(self.sizes, ConvolutionSizes):
-            units = message.new_zeros(len(message), self.sizes.memory)
-            return self.run_convolving_head(message, previous_actions, units)[0]
-        memory, actions = self.make_initial_state(len(patches)), []
-        for tick in message.unbind(1):
-            action, memory = self.run_lstm_head_tick(tick, memory)
-            actions.append(action)
-        return torch.stack(actions, 1)
+        units = message.new_zeros(len(message), self.sizes.memory)
+        return self.run_convolving_head(message, previous_actions, units)[0]
 
     def run_convolving_head(
         self, message: Tensor, previous_actions: Tensor, memory_state: Tensor
@@ -243,7 +217,6 @@ class VisionStudent(nn.Module):
             Scores (B, T, A), and the state (B, H) of the memory after the ticks. Of discrete
             actions choose the one with the largest score; else the action is tanh(scores).
         """
-        assert isinstance(self.sizes, ConvolutionSizes)
         grid = self.sizes.grid
         image = torch.relu(message).transpose(-1, -2).reshape(-1, self.sizes.message, grid, grid)
         for layer, step in enumerate((2, 1)):
@@ -272,58 +245,6 @@ class VisionStudent(nn.Module):
             inputs, memory_state.unsqueeze(0), weights, True, 1, 0.0, training, False, True
         )
         return remembered, last.squeeze(0)
-
-    def make_initial_state(self, episodes: int) -> LstmHeadState:
-        """Return the zero state of the head with an LSTM at the start of episodes.
-
-        Args:
-            episodes: Number B of episodes.
-        """
-        assert isinstance(self.sizes, TopPatchesSizes)
-        sizes, new = self.sizes, self.table.new_zeros
-        return LstmHeadState(
-            new(episodes, sizes.hidden),
-            new(episodes, sizes.hidden),
-            new(episodes, sizes.queries, sizes.message),
-            new(episodes, 1, 1),
-        )
-
-    def run_lstm_head_tick(
-        self, message: Tensor, state: LstmHeadState
-    ) -> tuple[Tensor, LstmHeadState]:
-        """Run the head with an LSTM for one tick of B episodes.
-
-        It chooses the most important places in the image and acts on their positions. No gradient
-        passes through this choice.
-
-        Args:
-            message: Attention messages (B, M, m), with m numbers for each of M places.
-            state: State before the tick.
-
-        Returns:
-            Actions (B, A), and the state after the tick.
-        """
-        assert isinstance(self.sizes, TopPatchesSizes)
-        message = (1.0 - state.stays) * message + state.stays * state.message
-        with torch.no_grad():
-            queries = self._apply_linear(
-                message, "self_attention.query", "self_attention.query_bias"
-            )
-            keys = self._apply_linear(message, "self_attention.key", "self_attention.key_bias")
-            importance = (queries @ keys.transpose(-1, -2)).softmax(-1).sum(-2)
-            order = importance.argsort(dim=-1, descending=True, stable=True)
-        gates = self._apply_linear(
-            self.places[order[:, : self.sizes.top]].flatten(1), "memory.input", "memory.bias"
-        )
-        gates = gates + self._apply_linear(state.output, "memory.hidden")
-        enter, forget, candidate, leave = gates.chunk(4, -1)
-        cell = forget.sigmoid() * state.cell + enter.sigmoid() * candidate.tanh()
-        output = leave.sigmoid() * cell.tanh()
-        action = self._apply_linear(output, "action.weight", "action.bias").tanh()
-        mixed = torch.cat([output, action], -1)
-        hidden = self._apply_linear(mixed, "mixing.0.weight", "mixing.0.bias").tanh()
-        stays = self._apply_linear(hidden, "mixing.1.weight", "mixing.1.bias").sigmoid()
-        return action, LstmHeadState(output, cell, message, stays.unsqueeze(-1))
 
     def _apply_linear(
         self, inputs: Tensor, weight_name: str, bias_name: str | None = None
