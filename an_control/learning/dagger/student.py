@@ -566,12 +566,12 @@ class Student(nn.Module):
             if perfect_attention_mask is None
             else self.compute_perfect_attention_message(batch)
         )
-        memory, last_message, evidence = state.memory, state.message, state.evidence
-        attentions, memories, seen, means = [], [], [], []
-        for t, score in enumerate(scores):
-            memory, mean = self.advance_memory_and_predict_readings(
-                memory, last_message, batch.previous[t]
-            )
+        evidence, attentions = state.evidence, []
+
+        def compute_message(t: int, mean: Tensor) -> Tensor:
+            """Return the message (B, 2 n) of step t, for the readings (B, n) predicted before."""
+            nonlocal evidence
+            score = scores[t]
             if self.sizes.prediction_attention:
                 evidence = evidence * (1.0 - batch.moved[t])[:, None, None]
                 evidence = self.update_slot_channel_match_evidence(batch.values[t], mean, evidence)
@@ -579,23 +579,13 @@ class Student(nn.Module):
             attentions.append(score.log_softmax(-1))
             weights = (2.0 * attentions[-1]).exp()
             message = self._sum_readings_by_channel(weights, batch.values[t], batch.present[t])
-            if truth is not None and perfect_attention_mask is not None:
-                message = torch.where(
-                    perfect_attention_mask[t].unsqueeze(-1) > 0, truth[t], message
-                )
-            last_message = self.blend_message_with_prediction(message, mean)
-            seen.append(last_message[:, : self.channels])
-            memories.append(memory)
-            means.append(mean)
-        state = state._replace(memory=memory, message=last_message, evidence=evidence)
-        remembered = torch.stack(memories)
-        return StudentOutput(
-            torch.stack(attentions),
-            self.run_head(torch.cat([torch.stack(seen), remembered], -1)),
-            self.run_head(torch.cat([batch.ordered, remembered], -1)),
-            torch.stack(means),
-            state,
-        )
+            if truth is None or perfect_attention_mask is None:
+                return message
+            return torch.where(perfect_attention_mask[t].unsqueeze(-1) > 0, truth[t], message)
+
+        action, ordered, means, state = self.run_memory_and_head(batch, compute_message, state)
+        state = state._replace(evidence=evidence)
+        return StudentOutput(torch.stack(attentions), action, ordered, means, state)
 
     def _run_without_memory(self, batch: StreamBatch, state: StudentState) -> StudentOutput:
         """Run the student over a batch from `state`; only for a head without a memory network."""
@@ -728,8 +718,11 @@ class Student(nn.Module):
         return torch.cat([predicted_readings + news, share], -1)
 
     def run_memory_and_head(
-        self, batch: StreamBatch, message: Tensor, state: StudentState
-    ) -> tuple[Tensor, ...]:
+        self,
+        batch: StreamBatch,
+        compute_message: Callable[[int, Tensor], Tensor],
+        state: StudentState,
+    ) -> tuple[Tensor, Tensor, Tensor, StudentState]:
         """Compute the actions for T steps from the attention's messages, with memory and head.
 
         The memory, a GRU, predicts each channel's reading. The head acts on the memory and on a
@@ -738,20 +731,21 @@ class Student(nn.Module):
 
         Args:
             batch: T steps of B episodes, with previous actions and true readings.
-            message: A reading for each of n channels, then the sum of the attention weights of each
-                channel (T, B, 2 n).
+            compute_message: Returns the message of a step, given its index and the predicted
+                readings (B, n): a reading for each of n channels, then the sum of the attention
+                weights of each channel (B, 2 n).
             state: State before the first step.
 
         Returns:
-            Five tensors: the actions (T, B, A); the actions (T, B, A) if the averages are replaced
-            by the batch's true readings; the predicted readings (T, B, n); the GRU units (B, H)
-            after the last step; and the averaged message (B, 2 n) of the last step.
+            The actions (T, B, A); the actions (T, B, A) if the averages are replaced by the batch's
+            true readings; the predicted readings (T, B, n); and the state of memory and messages
+            after the last step.
         """
         memory, last_message = state.memory, state.message
         memories, seen, means = [], [], []
-        for raw_message, previous in zip(message, batch.previous, strict=True):
+        for t, previous in enumerate(batch.previous):
             memory, mean = self.advance_memory_and_predict_readings(memory, last_message, previous)
-            last_message = self.blend_message_with_prediction(raw_message, mean)
+            last_message = self.blend_message_with_prediction(compute_message(t, mean), mean)
             seen.append(last_message[:, : self.channels])
             memories.append(memory)
             means.append(mean)
@@ -760,8 +754,7 @@ class Student(nn.Module):
             self.run_head(torch.cat([torch.stack(seen), remembered], -1)),
             self.run_head(torch.cat([batch.ordered, remembered], -1)),
             torch.stack(means),
-            memory,
-            last_message,
+            state._replace(memory=memory, message=last_message),
         )
 
     def compute_perfect_attention_message(self, batch: StreamBatch) -> Tensor:

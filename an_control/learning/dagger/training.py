@@ -159,9 +159,12 @@ def pretrain_memory_and_head(
         message = student.compute_perfect_attention_message(
             batch
         ) * _draw_mask_of_steps_with_message(batch, rng).unsqueeze(-1)
-        state = _get_state_at_batch_start(student, state, batch)
-        action, ordered, expected, memory, seen = student.run_memory_and_head(batch, message, state)
-        state = state._replace(memory=memory, message=seen).detach()
+        action, ordered, expected, state = student.run_memory_and_head(
+            batch,
+            lambda t, _, message=message: message[t],  # type: ignore[misc]
+            _get_state_at_batch_start(student, state, batch),
+        )
+        state = state.detach()
         loss = (
             settings.action_loss * _compute_action_loss(action, batch)
             + settings.ordered_loss * _compute_action_loss(ordered, batch)
