@@ -21,7 +21,6 @@ from an_control.learning.evaluation.evaluate import (
     play_episodes_with_compiled_code,
 )
 from an_control.learning.import_authors import import_policy_of_authors
-from an_control.learning.rollout.compiled.classic_control import ClassicControlBatch
 from an_control.learning.rollout.compiled.engine import FusedEngine
 from an_control.learning.rollout.compiled.loop import ADVANCE, OBSERVE
 from an_control.learning.rollout.engine import (
@@ -37,6 +36,7 @@ from an_control.policy.sizes import RecurrenceSizes
 from an_control.policy.task import Task
 from an_control.system.compiled_cache import njit
 from an_control_sim.envs.tasks import CARTPOLE_TASK
+from an_control_sim.gym.environments import EnvironmentBatch
 
 from .conftest import CARTPOLE
 
@@ -230,7 +230,7 @@ def _advance_counter(state, action, reward, ended):
 
 @pytest.mark.parametrize("sizes", [MlpSizes(2, 1, [4]), FORMS["authors"]])
 def test_a_reading_that_is_not_finite_fails_the_rollout(sizes):
-    batch = ClassicControlBatch(lambda seed: np.zeros(1), _observe_broken, _advance_counter, 1, 20)
+    batch = EnvironmentBatch(lambda seed: np.zeros(1), _observe_broken, _advance_counter, 1, 20)
     task = Task(channels=("a", "b"), actuators=("c",))
     engine = FusedEngine(batch, ("a", "b"), 1, 1)
     outcomes = engine.play([make_random_model(sizes, seed=1, task=task)], [EpisodeSeeds(1, 1, 0)])

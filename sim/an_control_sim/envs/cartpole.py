@@ -8,7 +8,7 @@ both.
 # mypy: allow-untyped-defs
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import cv2
 import gymnasium
@@ -17,6 +17,7 @@ from gymnasium.utils import seeding
 
 from an_control.system.compiled_cache import njit
 from an_control_sim.envs.tasks import CARTPOLE_TASK
+from an_control_sim.gym.environments import EnvironmentBatch
 
 GRAVITY = 9.82
 CART_KG = 0.5
@@ -157,24 +158,6 @@ def _draw_random_start_state(rng: np.random.Generator) -> np.ndarray:
     return np.array([*state, np.sin(state[2]), np.cos(state[2])])
 
 
-class CartPoleBatch(NamedTuple):
-    """The compiled physics of cart and pole, for many episodes at once; see `EnvironmentBatch`.
-
-    Attributes:
-        start: Returns the start state (6,) for a seed.
-        observe: Computes the observations of many episodes.
-        advance: Advances many episodes by one step.
-        states: The number of values in the state of an episode.
-        steps: The maximum number of steps of an episode.
-    """
-
-    start: Any
-    observe: Any
-    advance: Any
-    states: int
-    steps: int
-
-
 class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
     """A cart that swings up a pole and balances it near the middle of a track.
 
@@ -191,7 +174,7 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
     actuators = CARTPOLE_ACTUATORS
     step_s = STEP_S
     metadata = {"render_modes": ["rgb_array"], "render_fps": round(1.0 / STEP_S)}  # noqa: RUF012
-    batch = CartPoleBatch(
+    batch = EnvironmentBatch(
         draw_start_state_of_seed, write_observations, advance_episodes, states=6, steps=1000
     )
 

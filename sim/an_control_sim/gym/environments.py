@@ -36,7 +36,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import ModuleType
-from typing import Any, NoReturn, Protocol, runtime_checkable
+from typing import Any, NamedTuple, NoReturn, Protocol, runtime_checkable
 
 import gymnasium
 import numpy as np
@@ -103,26 +103,26 @@ class HasStepLength(Protocol):
     step_s: float
 
 
-class EnvironmentBatch(Protocol):
+class EnvironmentBatch(NamedTuple):
     """Compiled physics of B episodes at once; each column of the state array is one episode.
 
     `observe` and `advance` are numba functions that are compiled for exactly these contiguous
     arrays. A single environment must run the same functions with B = 1.
 
     Attributes:
-        steps: The maximum number of steps of an episode.
-        states: The number S of values in the state of an episode.
         start: Returns, for a seed, the state (S,) float64 from which `reset(seed=...)` starts.
         observe: Reads the states (S, B) float64 and writes the observations (N, B) float32.
         advance: Advances the states (S, B) float64 in place by the actions (A, B) float32. It
             writes the rewards (B,) float64, and whether each episode has ended (B,) bool.
+        states: The number S of values in the state of an episode.
+        steps: The maximum number of steps of an episode.
     """
 
-    steps: int
-    states: int
     start: Callable[[int], np.ndarray]
     observe: Callable[[np.ndarray, np.ndarray], None]
     advance: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], None]
+    states: int
+    steps: int
 
 
 @runtime_checkable

@@ -8,8 +8,6 @@ order. An episode agrees with gymnasium's up to rounding: numpy's sine may diffe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -27,21 +25,7 @@ TILT = 12 * 2 * math.pi / 360
 F32 = np.float32
 
 
-@dataclass
-class ClassicControlBatch(EnvironmentBatch):
-    """Compiled physics of a classic control task of gymnasium, for many episodes at once.
-
-    The attributes are those of `EnvironmentBatch`.
-    """
-
-    start: Callable[[int], np.ndarray]
-    observe: Any
-    advance: Any
-    states: int
-    steps: int
-
-
-def find_physics_of_classic_control(env: gymnasium.Env[Any, Any]) -> ClassicControlBatch | None:
+def find_physics_of_classic_control(env: gymnasium.Env[Any, Any]) -> EnvironmentBatch | None:
     """Return this package's compiled physics of an environment, or None if there is none.
 
     There is one for CartPole, Pendulum and Acrobot of gymnasium, if the environment was made with
@@ -243,13 +227,13 @@ def _advance_acrobot(state, action, reward, ended):
 
 
 PHYSICS = {
-    "CartPole-v1": ClassicControlBatch(
+    "CartPole-v1": EnvironmentBatch(
         _draw_cartpole_state, _write_cartpole_observation, _advance_cartpole, 4, 500
     ),
-    "Pendulum-v1": ClassicControlBatch(
+    "Pendulum-v1": EnvironmentBatch(
         _draw_pendulum_state, _write_pendulum_observation, _advance_pendulum, 2, 200
     ),
-    "Acrobot-v1": ClassicControlBatch(
+    "Acrobot-v1": EnvironmentBatch(
         _draw_acrobot_state, _write_acrobot_observation, _advance_acrobot, 4, 500
     ),
 }
