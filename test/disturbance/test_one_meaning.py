@@ -43,7 +43,7 @@ from an_control.learning.forward_model.networks import ForwardModelSettings  # n
 from an_control.learning.rollout.compiled.engine import FusedEngine  # noqa: E402
 from an_control.learning.rollout.engine import EpisodeSeeds  # noqa: E402
 from an_control.learning.rollout.episode import play_episode  # noqa: E402
-from an_control.learning.teacher.teachers import FunctionTeacher  # noqa: E402
+from an_control.learning.teacher.teachers import Teacher  # noqa: E402
 from an_control.learning.teacher.training_episodes import TrainingEpisodes  # noqa: E402
 from an_control.learning.training_disturbances import Fault, PatchDisturbance, TrainingDisturbance  # noqa: E402
 from an_control.policy.task import Task  # noqa: E402
@@ -186,7 +186,7 @@ def own_episodes(words: str, env: VariedRobot) -> Iterator[Received]:
         listener.reset()
         record_episode(
             env,
-            FunctionTeacher(lambda seen: seen[:1]),
+            Teacher(lambda seen: seen[:1]),
             listener,
             rng,
             how.draw_disturbance({}, rng),
@@ -200,7 +200,7 @@ def dagger_faults(words: str, env: VariedRobot) -> Iterator[Received]:
     for _ in range(EPISODES):
         listener.reset()
         drawn = how.draw_disturbance({Fault.parse(words): 1.0}, rng)
-        record_episode(env, FunctionTeacher(lambda seen: seen[:1]), listener, rng, drawn)
+        record_episode(env, Teacher(lambda seen: seen[:1]), listener, rng, drawn)
     return listener.received()
 
 

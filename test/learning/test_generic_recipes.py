@@ -21,7 +21,7 @@ from an_control.learning.dagger.streams import (
 from an_control.learning.forward_model.episodes import record_episodes
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
-from an_control.learning.teacher.teachers import ChoiceTeacher, FunctionTeacher, NetworkTeacher
+from an_control.learning.teacher.teachers import Teacher, make_choice_teacher, make_network_teacher
 from an_control.learning.training_disturbances import (
     NO_DISTURBANCE,
     Fault,
@@ -47,7 +47,7 @@ def small(**changes):
 
 
 def dagger(folder, settings, environment=CART, teacher=None):
-    teacher = teacher or NetworkTeacher([(PUSH, np.zeros(1))], "tanh")
+    teacher = teacher or make_network_teacher([(PUSH, np.zeros(1))], "tanh")
     student = replace(settings.student, head=(), output=teacher.output_function)
     return Dagger(folder, environment, environment, teacher, replace(settings, student=student), 1)
 
@@ -101,9 +101,9 @@ def test_the_head_begins_as_a_teacher_that_is_squashed_by_tanh(tmp_path):
 
 
 def test_a_discrete_teachers_labels_are_its_choice_alone(tmp_path):
-    chosen = ChoiceTeacher(FunctionTeacher(lambda seen: np.array([0.2, 0.3, -0.9])), (3,))
+    chosen = make_choice_teacher(Teacher(lambda seen: np.array([0.2, 0.3, -0.9])), (3,))
     assert chosen(np.zeros(2)).tolist() == [-1.0, 1.0, -1.0]
-    teacher = FunctionTeacher(lambda seen: np.array([0.1, 0.1 + seen[2] + 0.2 * seen[3]]))
+    teacher = Teacher(lambda seen: np.array([0.1, 0.1 + seen[2] + 0.2 * seen[3]]))
     learner = dagger(tmp_path, small(), POLE, teacher)
     learner.step()
     (first, *_) = learner._recordings.read_episodes(0)
@@ -154,7 +154,7 @@ class Watcher:
 
 
 def recorded(words):
-    env, teacher = make_environment(CART), FunctionTeacher(lambda seen: seen[:1])
+    env, teacher = make_environment(CART), Teacher(lambda seen: seen[:1])
     driver, fault = Watcher(), Fault.parse(words).settings
     episode = record_episode(env, teacher, driver, np.random.default_rng(0), fault)
     env.close()

@@ -288,11 +288,11 @@ def test_one_reading_is_enough_for_a_student():
         record_episode,
     )
     from an_control.learning.dagger.student import Student
-    from an_control.learning.teacher.teachers import FunctionTeacher
+    from an_control.learning.teacher.teachers import Teacher
     from an_control.learning.training_disturbances import TrainingDisturbance
 
     torch.manual_seed(0)
-    teacher = FunctionTeacher(lambda seen: -seen)
+    teacher = Teacher(lambda seen: -seen)
     with opened("One") as env:
         policy = make_policy(
             Student(1, 1, StudentSizes()).make_model(describe_task(env, "", ""), {}), "off"

@@ -22,7 +22,7 @@ from an_control.learning.dagger.streams import (
 )
 from an_control.learning.runs.run_folder import RunFolder
 from an_control.learning.runs.run_loop import RunLoop
-from an_control.learning.teacher.teachers import FunctionTeacher
+from an_control.learning.teacher.teachers import Teacher
 from an_control.learning.training_disturbances import TrainingDisturbance
 from an_control.load import make_policy
 from an_control.policy import MlpSizes, read_model, write_model
@@ -33,7 +33,7 @@ from an_control_sim.gym.environments import TASK_ENVIRONMENTS
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 SOFTMAX = str(EXPERIMENTS / "cartpole_softmax/recipe.yaml")
-TEACHER = FunctionTeacher(lambda observation: np.tanh(observation[2:3] + observation[4:]))
+TEACHER = Teacher(lambda observation: np.tanh(observation[2:3] + observation[4:]))
 PLAIN = StreamSettings({}, reshuffled=0.0, action_noise=0.0)
 DISTURBED = replace(PLAIN, disturb={TrainingDisturbance("missing=0.2,copies=0..2,noise=0..2"): 1.0})
 

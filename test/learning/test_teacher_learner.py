@@ -22,7 +22,7 @@ from an_control.learning.teacher.settings import (
     make_settings_of_competing_learners,
     make_smoke_test_settings,
 )
-from an_control.learning.teacher.teachers import NetworkTeacher
+from an_control.learning.teacher.teachers import make_network_teacher
 from an_control.learning.training_disturbances import Fault
 from an_control.load import make_policy
 from an_control.policy import MlpSizes, read_model
@@ -144,7 +144,7 @@ def test_a_stopped_run_continues_to_the_same_bits(tmp_path, environment, algorit
 )
 def test_a_network_to_start_from_changes_once_the_critic_knows_it(tmp_path, algorithm, output):
     arrays = make_random_model(MlpSizes(3, 1, [8, 4], "relu", output), seed=3).arrays
-    start = NetworkTeacher(get_head_layers(arrays, 3), output)
+    start = make_network_teacher(get_head_layers(arrays, 3), output)
     given = [array for layer in start.layers for array in layer]
 
     def learned(name, stop_after=None):
@@ -161,7 +161,9 @@ def test_a_network_to_start_from_changes_once_the_critic_knows_it(tmp_path, algo
 
 def test_another_network_to_start_from_is_refused_in_the_same_folder(tmp_path):
     one, other = (
-        NetworkTeacher(get_head_layers(make_random_model(MlpSizes(3, 1, [8]), seed=seed).arrays, 2))
+        make_network_teacher(
+            get_head_layers(make_random_model(MlpSizes(3, 1, [8]), seed=seed).arrays, 2)
+        )
         for seed in (1, 2)
     )
     run(tmp_path, "Pendulum-v1", "ppo", 1, start=one)
@@ -176,7 +178,7 @@ def test_another_network_to_start_from_is_refused_in_the_same_folder(tmp_path):
 
 
 def test_a_network_that_the_algorithm_cannot_continue_is_refused():
-    start = NetworkTeacher(
+    start = make_network_teacher(
         get_head_layers(make_random_model(MlpSizes(3, 1, [8])).arrays, 2), "tanh"
     )
     with pytest.raises(ValueError, match="--algorithm td3: only ppo can continue a network"):
@@ -189,12 +191,10 @@ def test_the_saved_policy_acts_as_the_librarys(tmp_path, environment, algorithm)
     with closing(learner_in(tmp_path, environment, algorithm)) as learner:
         learner.step()
         policy = make_policy(learner.make_model())
-        library, norm = (
-            learner._newest.library._algorithm,
-            learner._newest.library.compute_observation_normalisation(),
-        )
-        for scaled in np.random.default_rng(0).uniform(-0.9 * CLIP, 0.9 * CLIP, (50, len(norm.sd))):
-            observation = (norm.mean + norm.sd * scaled).astype(np.float32)
+        library = learner._newest.library._algorithm
+        mean, sd = learner._newest.library.compute_observation_mean_and_sd()
+        for scaled in np.random.default_rng(0).uniform(-0.9 * CLIP, 0.9 * CLIP, (50, len(sd))):
+            observation = (mean + sd * scaled).astype(np.float32)
             entering = library.env.normalize_obs(observation)
             expected, _ = library.predict(entering, deterministic=True)
             action = policy.step_array(observation, policy.nominal_ids)

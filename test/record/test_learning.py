@@ -18,7 +18,7 @@ from an_control.learning.dagger.settings import make_smoke_test_settings, read_r
 from an_control.learning.dagger.streams import DaggerEpisode
 from an_control.learning.recordings import read_recorded_traces, read_task_and_traces
 from an_control.learning.runs.run_folder import pack_checkpoint, unpack_checkpoint
-from an_control.learning.teacher.teachers import NetworkTeacher
+from an_control.learning.teacher.teachers import make_network_teacher
 from an_control.monitor.excitation import read_excitation
 from an_control.policy import read_model, write_model
 from an_control.policy.task import Task
@@ -209,7 +209,7 @@ def test_recorded_commands_are_cloned_from_single_ticks() -> None:
     settings = CloningSettings(hidden=(32,), updates=800, rate=1e-2, averaging=0.9)
     layers = fit_network_to_commands([episode], "tanh", settings, seed=1)
     assert not layers[0][0][:, 2].any()
-    clone = NetworkTeacher(layers, "tanh")
+    clone = make_network_teacher(layers, "tanh")
     errors = [clone(one) - action for one, action in zip(readings, actions, strict=True)]
     assert np.abs(errors).mean() < 0.03
 

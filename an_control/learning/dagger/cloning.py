@@ -23,8 +23,11 @@ from an_control.learning.dagger.streams import DaggerEpisode, fill_missing_readi
 from an_control.learning.dagger.training import SATURATED
 from an_control.learning.recurrence import to_array
 from an_control.learning.runs.run_loop import NO_FIGURES
-from an_control.learning.teacher.sb3_algorithm import make_mlp_model
-from an_control.learning.teacher.teachers import Layers, NetworkTeacher, Output
+from an_control.learning.teacher.sb3_algorithm import (
+    fold_normalisation_into_layers,
+    make_mlp_model,
+)
+from an_control.learning.teacher.teachers import Layers, Output, make_network_teacher
 from an_control.policy import Model
 from an_control.policy.task import Task
 
@@ -107,9 +110,7 @@ def fit_network_to_commands(
         for layer in average.module.modules()
         if isinstance(layer, nn.Linear)
     ]
-    weight, bias = layers[0]
-    layers[0] = weight / spread, bias - (weight / spread) @ middle
-    return tuple(layers)
+    return fold_normalisation_into_layers(tuple(layers), middle, spread)
 
 
 def _make_relu_network(widths: Sequence[int], seed: int) -> nn.Sequential:
@@ -178,7 +179,7 @@ class CommandCloning:
     def step(self) -> dict[str, Any]:
         """Fit the network, and return its mean absolute error under the name "action_loss"."""
         self._layers = fit_network_to_commands(self._episodes, "tanh", self.settings, self.seed)
-        clone = NetworkTeacher(self._layers, "tanh")
+        clone = make_network_teacher(self._layers, "tanh")
         errors = [
             np.abs(clone(readings) - action).mean()
             for episode in self._episodes

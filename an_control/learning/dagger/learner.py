@@ -41,10 +41,10 @@ from an_control.learning.runs.run_folder import (
 )
 from an_control.learning.runs.run_loop import NO_FIGURES
 from an_control.learning.teacher.teachers import (
-    ChoiceTeacher,
     Teacher,
     convert_teacher_to_units,
     hash_model,
+    make_choice_teacher,
     select_model_hashes_to_store,
 )
 from an_control.learning.training_disturbances import drop_unsupported_disturbances
@@ -125,7 +125,7 @@ class Dagger:
         choices = count_action_numbers_by_choice(self._env)
         self._teacher = convert_teacher_to_units(teacher, units)
         if choices:
-            self._teacher = ChoiceTeacher(self._teacher, choices)
+            self._teacher = make_choice_teacher(self._teacher, choices)
         self._start = start
         self._hashes = select_model_hashes_to_store(
             folder, teacher_hash=teacher.digest, start_hash=hash_model(start)

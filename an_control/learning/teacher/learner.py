@@ -379,7 +379,7 @@ class TeacherLearner:
         if self._choices:
             layers = centre_and_scale_logit_layer(layers, self._choices, self._largest_logit)
             squashed = True
-        layers = fold_normalisation_into_layers(layers, library.compute_observation_normalisation())
+        layers = fold_normalisation_into_layers(layers, *library.compute_observation_mean_and_sd())
         how = f"{self.settings.algorithm.upper()} of stable-baselines3"
         trained = {"how": how, "seed": self.seed, "steps": self._newest.environment_steps, **run}
         return make_mlp_model(layers, "tanh" if squashed else "clip", self._task, trained)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -104,19 +104,6 @@ class ReplayFile:
         self._kept = total_added
 
 
-class Normalisation(NamedTuple):
-    """Normalisation of the inputs of a network, which are (observation - mean) / sd.
-
-    Attributes:
-        mean: Mean of each channel (N,) float64.
-        sd: Standard deviation of each channel (N,) float64. It is inf for a channel that is
-            ignored, because the normalised value is then 0.
-    """
-
-    mean: np.ndarray
-    sd: np.ndarray
-
-
 def list_actor_layers(policy: Any) -> Sequence[nn.Linear]:
     """Return the torch layers of an actor, in the order from the observation to the action.
 
@@ -134,18 +121,19 @@ def list_actor_layers(policy: Any) -> Sequence[nn.Linear]:
     return [part for part in parts if isinstance(part, nn.Linear)]
 
 
-def fold_normalisation_into_layers(layers: Layers, normalisation: Normalisation) -> Layers:
+def fold_normalisation_into_layers(layers: Layers, mean: np.ndarray, sd: np.ndarray) -> Layers:
     """Change the layers of a network so that they take observations that are not normalised.
 
-    The returned layers give the same results as `layers` for the normalised observations.
+    The returned layers give the same results as `layers` for (observation - mean) / sd.
 
     Args:
         layers: Pairs of weight and bias, one for each layer, which take normalised observations.
-        normalisation: Normalisation of the observations.
+        mean: Mean of each channel (N,) float64.
+        sd: Standard deviation of each channel (N,) float64; inf for a channel that is ignored.
     """
     (weight, bias), *others = layers
-    weight = weight / normalisation.sd
-    return ((weight, bias - weight @ normalisation.mean), *others)
+    weight = weight / sd
+    return ((weight, bias - weight @ mean), *others)
 
 
 def replace_logits_by_group_mean(logits: np.ndarray, choices: Sequence[int]) -> np.ndarray:
@@ -341,8 +329,8 @@ class LibraryAlgorithm:
             for part in list_actor_layers(self._algorithm.policy)
         )
 
-    def compute_observation_normalisation(self) -> Normalisation:
-        """Return the normalisation of the actor's inputs that training has used.
+    def compute_observation_mean_and_sd(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and standard deviation (N,) by which training normalised the actor's inputs.
 
         A channel that hardly varied in training gets sd = inf, so that it is ignored. The reason is
         that the networks have learned nothing about it, and that a division by its tiny standard
@@ -351,11 +339,11 @@ class LibraryAlgorithm:
         vectorised = self._vectorised
         if not vectorised.norm_obs:
             width = self.export_actor_layers()[0][0].shape[1]
-            return Normalisation(np.zeros(width), np.ones(width))
+            return np.zeros(width), np.ones(width)
         known: Any = vectorised.obs_rms
         varied = known.var > SEEN**2 * (known.var + vectorised.epsilon)
         sd = np.where(varied, np.sqrt(known.var + vectorised.epsilon), np.inf)
-        return Normalisation(known.mean.copy(), sd)
+        return known.mean.copy(), sd
 
     def compute_largest_logit(self, choices: Sequence[int]) -> float:
         """Return the largest absolute value of PPO's centred logits in the newest iteration.

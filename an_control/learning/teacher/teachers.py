@@ -13,8 +13,9 @@ import importlib
 import importlib.util
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -99,101 +100,62 @@ Layers = tuple[tuple[np.ndarray, np.ndarray], ...]
 Output = Literal["clip", "tanh"]
 
 
-class Teacher(Protocol):
-    """Interface of a teacher, a policy that acts on whole observations in a fixed order.
+@dataclass(frozen=True, eq=False)
+class Teacher:
+    """A teacher, a policy that acts on whole observations in a fixed order.
 
-    If it is a relu network, `layers` gives access to its weights, so that they can be copied into
-    the head of a student (the layers that compute the actions).
+    Attributes:
+        function: Maps an observation (N,) without NaN to an action (A,), which is clipped to
+            [-1, 1].
+        digest: Short hash of the weights that the function uses; None if they are not known.
+        units: Offsets and scales by which the readings for the teacher are normalised.
+        layers: Weight (out, in) and bias (out,) of each layer, if the teacher is a relu network.
+            They can be copied into the head of a student (the layers that compute the actions).
+        output_function: Name of the function that is applied to the output of the last layer.
     """
 
-    @property
-    def layers(self) -> Layers | None:
-        """Return the weight (out, in) and the bias (out,) of each layer of a relu network.
-
-        It is None if the teacher is not a relu network.
-        """
-
-    @property
-    def output_function(self) -> Output:
-        """Return the name of the function that is applied to the output of the last layer."""
-
-    @property
-    def digest(self) -> str | None:
-        """Return a short hash of the teacher's weights, or None if they are not known."""
-
-    @property
-    def units(self) -> Units:
-        """Return the offsets and scales by which the readings for the teacher are normalised."""
+    function: Callable[[np.ndarray], np.ndarray]
+    digest: str | None = None
+    units: Units = UNSCALED
+    layers: Layers | None = None
+    output_function: Output = "clip"
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         """Return the action (A,) float32 in [-1, 1] for an observation (N,) without NaN."""
+        return np.clip(self.function(observation), -1.0, 1.0).astype(np.float32)
 
 
-class NetworkTeacher:
-    """Teacher that is a relu network, whose output is clipped to [-1, 1] or passed through tanh.
+def make_network_teacher(
+    layers: Sequence[tuple[np.ndarray, np.ndarray]],
+    output_function: Output = "clip",
+    units: Units = UNSCALED,
+) -> Teacher:
+    """Return a teacher that is a relu network, whose output is clipped or passed through tanh.
 
     Args:
         layers: Weight (out, in) and bias (out,) of each layer.
         output_function: Name of the function that is applied to the output of the last layer.
         units: Offsets and scales by which the readings that the network takes are normalised.
     """
+    exact = tuple(
+        (np.asarray(weight, np.float64), np.asarray(bias, np.float64)) for weight, bias in layers
+    )
+    *hidden, (last_weight, last_bias) = exact
 
-    def __init__(
-        self,
-        layers: Sequence[tuple[np.ndarray, np.ndarray]],
-        output_function: Output = "clip",
-        units: Units = UNSCALED,
-    ) -> None:
-        self.output_function: Output = output_function
-        self.units = units
-        self.layers: Layers | None = tuple(
-            (np.asarray(weight, np.float64), np.asarray(bias, np.float64))
-            for weight, bias in layers
-        )
-        self.digest: str | None = hash_arrays(
-            (part for pair in self.layers for part in pair), output_function
-        )
-
-    def __call__(self, observation: np.ndarray) -> np.ndarray:
-        """Return the action (A,) float32 for an observation (N,)."""
-        assert self.layers is not None
-        *hidden, (weight, bias) = self.layers
+    def act(observation: np.ndarray) -> np.ndarray:
+        """Return the output of the network (A,) for an observation (N,)."""
         x = observation
-        for hidden_weight, hidden_bias in hidden:
-            x = np.maximum(hidden_weight @ x + hidden_bias, 0.0)
-        x = weight @ x + bias
-        x = np.tanh(x) if self.output_function == "tanh" else np.clip(x, -1.0, 1.0)
-        return x.astype(np.float32)
+        for weight, bias in hidden:
+            x = np.maximum(weight @ x + bias, 0.0)
+        x = last_weight @ x + last_bias
+        return np.tanh(x) if output_function == "tanh" else x
+
+    digest = hash_arrays((part for pair in exact for part in pair), output_function)
+    return Teacher(act, digest, units, exact, output_function)
 
 
-class FunctionTeacher:
-    """Teacher that calls a function, which maps an observation (N,) to an action (A,) in [-1, 1].
-
-    Args:
-        function: The function.
-        digest: Short hash of the weights that the function uses; None if they are not known.
-        units: Offsets and scales by which the caller normalises the readings before they are given
-            to the function.
-    """
-
-    layers: Layers | None = None
-    output_function: Output = "clip"
-
-    def __init__(
-        self,
-        function: Callable[[np.ndarray], np.ndarray],
-        digest: str | None = None,
-        units: Units = UNSCALED,
-    ) -> None:
-        self._function, self.digest, self.units = function, digest, units
-
-    def __call__(self, observation: np.ndarray) -> np.ndarray:
-        """Return the action (A,) float32, clipped to [-1, 1], for an observation (N,)."""
-        return np.clip(self._function(observation), -1.0, 1.0).astype(np.float32)
-
-
-class ChoiceTeacher:
-    """Teacher for discrete actions, which turns the numbers of another teacher into choices.
+def make_choice_teacher(teacher: Teacher, choices: Sequence[int]) -> Teacher:
+    """Return a teacher for discrete actions, which turns the numbers of another one into choices.
 
     Its action is 1 for each chosen option and -1 for all others.
 
@@ -204,20 +166,12 @@ class ChoiceTeacher:
             for a bit, which is on if its number is positive.
     """
 
-    def __init__(self, teacher: Teacher, choices: Sequence[int]) -> None:
-        self._teacher, self._choices = teacher, choices
-        self.layers, self.output_function, self.digest = (
-            teacher.layers,
-            teacher.output_function,
-            teacher.digest,
-        )
-        self.units = teacher.units
-
-    def __call__(self, observation: np.ndarray) -> np.ndarray:
+    def act(observation: np.ndarray) -> np.ndarray:
         """Return 1 for each chosen option and -1 for all others (A,), for an observation (N,)."""
-        numbers = self._teacher(observation)
-        made = encode_choices_as_numbers(self._choices, decode_choices(self._choices, numbers))
-        return np.where(made > 0.0, 1.0, -1.0).astype(numbers.dtype)
+        made = encode_choices_as_numbers(choices, decode_choices(choices, teacher(observation)))
+        return np.where(made > 0.0, 1.0, -1.0)
+
+    return replace(teacher, function=act)
 
 
 def convert_teacher_to_units(teacher: Teacher, units: Units) -> Teacher:
@@ -231,20 +185,19 @@ def convert_teacher_to_units(teacher: Teacher, units: Units) -> Teacher:
     if own == units:
         return teacher
     if teacher.layers is None:
-        return FunctionTeacher(
-            lambda readings: teacher(own.to_readings(units.to_numbers(readings))),
-            teacher.digest,
-            units,
+        return replace(
+            teacher,
+            function=lambda readings: teacher(own.to_readings(units.to_numbers(readings))),
+            units=units,
         )
     (weight, bias), *others = teacher.layers
     ones, zeros = np.ones(weight.shape[1]), np.zeros(weight.shape[1])
     scale = np.array(own.scale or ones) / np.array(units.scale or ones)
     offset = np.array(own.offset or zeros) - scale * np.array(units.offset or zeros)
-    network = NetworkTeacher(
-        [(weight * scale, bias + weight @ offset), *others], teacher.output_function, units
+    layers = [(weight * scale, bias + weight @ offset), *others]
+    return replace(
+        make_network_teacher(layers, teacher.output_function, units), digest=teacher.digest
     )
-    network.digest = teacher.digest
-    return network
 
 
 ALGORITHMS = ("a2c", "ddpg", "ppo", "sac", "td3")
@@ -286,17 +239,17 @@ def read_teacher(teacher_option: str, env: gymnasium.Env[Any, Any]) -> Teacher:
     _check_teacher_fits(teacher_option, env, (model.sizes.channels,), (model.sizes.actions,))
     if model.sizes.activation == "relu":
         layers = get_head_layers(model.arrays, len(model.sizes.head) + 1)
-        return NetworkTeacher(layers, model.sizes.output, Units.from_task(model.task))
+        return make_network_teacher(layers, model.sizes.output, Units.from_task(model.task))
     policy = make_policy(model, "off")
     ids = policy.nominal_ids or tuple(map(str, range(model.sizes.channels)))
-    return FunctionTeacher(
+    return Teacher(
         lambda observation: policy.step_array(observation, ids),
         hash_model(model, model.sizes.activation, model.sizes.output),
         Units.from_task(model.task),
     )
 
 
-def _load_onnx_teacher(path: str, env: gymnasium.Env[Any, Any]) -> FunctionTeacher:
+def _load_onnx_teacher(path: str, env: gymnasium.Env[Any, Any]) -> Teacher:
     """Read an ONNX file, a network of another tool, as a teacher."""
     model = read_model(Path(path), monitor=False)
     network = model.network
@@ -311,14 +264,12 @@ def _load_onnx_teacher(path: str, env: gymnasium.Env[Any, Any]) -> FunctionTeach
     policy = make_policy(model, "off")
     channels = describe_task(env, "", "").channels
     ids = channels if set(channels) == set(policy.nominal_ids) else policy.nominal_ids
-    return FunctionTeacher(
-        lambda observation: policy.step_array(observation, ids), network.sha256[:DIGITS]
-    )
+    return Teacher(lambda observation: policy.step_array(observation, ids), network.sha256[:DIGITS])
 
 
 def _import_teacher_function(
     teacher_option: str, module_and_name: str, env: gymnasium.Env[Any, Any]
-) -> FunctionTeacher:
+) -> Teacher:
     """Import a teacher "MODULE:FUNCTION", and try it on the environment's first observation."""
     module, _, name = module_and_name.partition(":")
     observation = NewestReadings()(env.reset(seed=0)[0])
@@ -334,12 +285,12 @@ def _import_teacher_function(
             f"teacher {teacher_option}: returns an action of shape {action.shape}, but the"
             f" environment takes {env.action_space.shape}"
         )
-    return FunctionTeacher(function)
+    return Teacher(function)
 
 
 def _load_stable_baselines_teacher(
     algorithm: str, path: Path, env: gymnasium.Env[Any, Any]
-) -> FunctionTeacher:
+) -> Teacher:
     """Read a saved algorithm of stable-baselines3 as a teacher, without its exploration noise."""
     if importlib.util.find_spec("stable_baselines3") is None:
         raise ValueError(
@@ -367,7 +318,7 @@ def _load_stable_baselines_teacher(
         return unit(action)
 
     numbers = (part.numpy(force=True) for part in learner.policy.state_dict().values())
-    return FunctionTeacher(act, hash_arrays(numbers, algorithm))
+    return Teacher(act, hash_arrays(numbers, algorithm))
 
 
 def _check_teacher_fits(
@@ -390,7 +341,7 @@ def find_task_teacher(task: str) -> Teacher | None:
     return load_pybullet_ant_teacher() if task == "ant" else None
 
 
-def load_pybullet_ant_teacher() -> NetworkTeacher:
+def load_pybullet_ant_teacher() -> Teacher:
     """Return the ant policy that is an example in the PyPI package `pybullet`, an MLP 28-128-64-8.
 
     Its arrays are read from the Python source of the example, which is not run.
@@ -406,7 +357,7 @@ def load_pybullet_ant_teacher() -> NetworkTeacher:
     try:
         arrays = _parse_ant_arrays(path.read_text(encoding="utf-8"))
         weights, biases = arrays[::2], arrays[1::2]
-        return NetworkTeacher([(w.T, b) for w, b in zip(weights, biases, strict=True)])
+        return make_network_teacher([(w.T, b) for w, b in zip(weights, biases, strict=True)])
     except (OSError, SyntaxError, KeyError, ValueError) as error:
         raise ValueError(f"teacher: {path}: {error!r}") from error
 
