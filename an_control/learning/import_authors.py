@@ -121,10 +121,8 @@ def _read_vision_arrays(
     }
     if sizes.norm_weights:
         arrays["value_norm.weight"], arrays["value_norm.bias"] = reader(pixels), reader(pixels)
-        arrays["message_norm.weight"], arrays["message_norm.bias"] = (
-            reader(message),
-            reader(message),
-        )
+        arrays["message_norm.weight"] = reader(message)
+        arrays["message_norm.bias"] = reader(message)
     return arrays
 
 

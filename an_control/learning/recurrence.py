@@ -224,20 +224,16 @@ class RecurrentLayer(nn.Module):
         units, self.heads = sizes.units, sizes.heads
         self.norms_first = sizes.kind != "trxl"
         self.query, self.key, self.value = (_make_weight_matrix(units, units) for _ in range(3))
-        self.relative, self.output = (
-            _make_weight_matrix(units, units),
-            _make_weight_matrix(units, units),
-        )
+        self.relative = _make_weight_matrix(units, units)
+        self.output = _make_weight_matrix(units, units)
         self.content_bias = nn.Parameter(torch.zeros(self.heads, units // self.heads))
         self.position_bias = nn.Parameter(torch.zeros(self.heads, units // self.heads))
         widths = (units, 4 * units), (4 * units, units)
         self.network = nn.ModuleList(nn.Linear(*width) for width in widths)
         self.attention_norm, self.network_norm = nn.LayerNorm(units), nn.LayerNorm(units)
         if sizes.kind == "gtrxl":
-            self.attention_gate, self.network_gate = (
-                RecurrenceGate(units, gate_bias),
-                RecurrenceGate(units, gate_bias),
-            )
+            self.attention_gate = RecurrenceGate(units, gate_bias)
+            self.network_gate = RecurrenceGate(units, gate_bias)
         ages = make_positional_table(sizes.window, units)[::-1].astype(
             np.float32
         )  # the oldest first
@@ -309,10 +305,8 @@ class RecurrenceGate(nn.Module):
 
     def __init__(self, units: int, bias: float) -> None:
         super().__init__()
-        self.input, self.hidden = (
-            _make_weight_matrix(3 * units, units),
-            _make_weight_matrix(3 * units, units),
-        )
+        self.input = _make_weight_matrix(3 * units, units)
+        self.hidden = _make_weight_matrix(3 * units, units)
         self.bias = nn.Parameter(torch.full((units,), bias))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
@@ -408,10 +402,8 @@ class SetEncoder(nn.Module):
         super().__init__()
         if kind == "isab":
             self.inducing = nn.Parameter(torch.randn(inducing, width) / width**0.5)
-            self.gather, self.spread = (
-                MultiheadAttentionBlock(width, heads),
-                MultiheadAttentionBlock(width, heads),
-            )
+            self.gather = MultiheadAttentionBlock(width, heads)
+            self.spread = MultiheadAttentionBlock(width, heads)
         else:
             self.block = MultiheadAttentionBlock(width, heads)
         self._kind = kind

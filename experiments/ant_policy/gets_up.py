@@ -159,10 +159,8 @@ def search_reflex(trials: Trials, seed: int) -> Reflex:
     """Search for a reflex that gets the Ant up, by random candidates and then CMA-ES."""
     rng = np.random.default_rng(seed)
     found = []
-    first, final = (
-        rng.integers(*TRAINING_SEEDS, FIRST_TRIALS),
-        rng.integers(*TRAINING_SEEDS, FINAL_TRIALS),
-    )
+    first = rng.integers(*TRAINING_SEEDS, FIRST_TRIALS)
+    final = rng.integers(*TRAINING_SEEDS, FINAL_TRIALS)
     for number in range(CANDIDATES):
         numbers = rng.choice([0.5, 1.0, 2.0]) * rng.standard_normal(trials.weight_count)
         found.append((trials.measure_return(numbers, first), number, numbers))

@@ -216,10 +216,8 @@ def _compare_costs(plain_node: MeasuredNode, node: MeasuredNode) -> dict[str, An
                 + np.mean(plain_node.command_s)),
     }  # fmt: skip
     for share in (50, 95, 99):
-        own, its = (
-            np.percentile(node.command_s, share),
-            np.percentile(plain_node.command_s, share),
-        )
+        own = np.percentile(node.command_s, share)
+        its = np.percentile(plain_node.command_s, share)
         found[f"p{share}_us"] = 1e6 * float(own)
         found[f"p{share}_more_percent"] = 100.0 * float(own / its - 1.0)
     return found

@@ -141,10 +141,8 @@ class PolicyParts:
         Raises:
             ValueError: The two options are set together, or a number is out of bounds.
         """
-        seeds, queries = (
-            self._get_number_option("pma"),
-            self._get_number_option("learned_queries"),
-        )
+        seeds = self._get_number_option("pma")
+        queries = self._get_number_option("learned_queries")
         if seeds:
             if queries:
                 raise ValueError(

@@ -274,10 +274,8 @@ class Dagger:
         recorded episodes are kept. Rounds are undone only late in a run, if `_can_undo_rounds` is
         True. The figure "undone" is the mean validation return of an undone round.
         """
-        validation, error = (
-            float(np.mean(validation_returns)),
-            compute_standard_error(validation_returns),
-        )
+        validation = float(np.mean(validation_returns))
+        error = compute_standard_error(validation_returns)
         best = -math.inf if self._best is None else self._best["validation"]
         worst = min([validation, *self._returns[1:]])
         # Of equally good students the newest one is kept, which has learned from more episodes.

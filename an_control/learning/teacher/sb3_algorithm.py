@@ -178,10 +178,8 @@ def centre_and_scale_logit_layer(
         The layers with a new last layer.
     """
     *hidden, (weight, bias) = layers
-    weight, bias = (
-        weight - replace_logits_by_group_mean(weight, choices),
-        bias - replace_logits_by_group_mean(bias, choices),
-    )
+    weight = weight - replace_logits_by_group_mean(weight, choices)
+    bias = bias - replace_logits_by_group_mean(bias, choices)
     return (*hidden, (weight / largest_logit, bias / largest_logit))
 
 

@@ -133,10 +133,8 @@ class PatchDagger:
     ) -> None:
         torch.set_num_threads(1)
         self.settings, self.seed = settings, seed
-        self._env, self._task = (
-            env,
-            replace(task, repeats=task.repeats or settings.acts_on_repeated_frames),
-        )
+        self._env = env
+        self._task = replace(task, repeats=task.repeats or settings.acts_on_repeated_frames)
         if not isinstance(env.unwrapped, HasTeacher):
             raise ValueError(f"task {task.name!r}: its environment has no teacher")
         self._teacher = env.unwrapped.teacher()

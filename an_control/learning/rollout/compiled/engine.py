@@ -106,10 +106,8 @@ class FusedEngine:
         teams = _group_model_indices_and_stacked_weights(models)
         for begin in range(0, len(starts), CHUNK):
             part = starts[begin : begin + CHUNK]
-            states, conditions = (
-                self.make_initial_states(part),
-                self.draw_disturbances_of_episodes(part, disturbance),
-            )
+            states = self.make_initial_states(part)
+            conditions = self.draw_disturbances_of_episodes(part, disturbance)
             if hints is not None:
                 here = slice(begin, begin + len(part))
                 conditions = conditions._replace(hinted=hints.hinted[here])

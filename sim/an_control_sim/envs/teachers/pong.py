@@ -180,10 +180,8 @@ class PongTeacher:
             previous_move: The move that was made in the previous step.
             hit_number: 1 for the player's next hit of the ball, 2 for the hit after it, and so on.
         """
-        here, arrives = (
-            self._console.cloneState(),
-            self._predict_ball_row_at_paddle_column(player.last, state),
-        )
+        here = self._console.cloneState()
+        arrives = self._predict_ball_row_at_paddle_column(player.last, state)
         near = [target for target in TARGETS if REACH[0] <= arrives - target <= REACH[1]]
         best = (
             PaddleAim(min(TARGETS, key=lambda target: abs(arrives - sum(REACH) / 2.0 - target))),
