@@ -17,7 +17,7 @@ from an_control.monitor.forward_model import ForwardModel
 from an_control.monitor.hand_over import HandOverPolicy
 from an_control.monitor.monitor import IdentityMonitor
 from an_control.monitor.monitored_policy import MonitoredPolicy
-from an_control.monitor.recovery import RecoveringPolicy, resolve_recovery_threshold
+from an_control.monitor.recovery import RecoveringPolicy, resolve_stillness_threshold
 from an_control.policy.attention_neuron import AttentionNeuron
 from an_control.policy.interface import Policy
 from an_control.policy.mlp import MlpPolicy
@@ -108,14 +108,14 @@ def find_model_path(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
     name = os.fspath(path)
     if not name.isidentifier() or Path(path).is_file():
         return path
-    found = find_shipped_model(name)
+    found = find_shipped_model_path(name)
     if found is None:
         names = sorted(one.stem for one in find_share_path("models").glob("*.safetensors"))
         raise ModelError(f"{path}: neither a file nor a shipped model ({', '.join(names)})")
     return found
 
 
-def find_shipped_model(name: str) -> Path | None:
+def find_shipped_model_path(name: str) -> Path | None:
     """Return the path of the shipped model of this name, or None if there is none."""
     path = find_share_path("models") / f"{name}.safetensors"
     return path if name.isidentifier() and path.is_file() else None
@@ -153,7 +153,7 @@ def make_policy(
     if setting == "off" and monitor is None:
         _check_can_act_unmonitored(model)
     policy = _make_unmonitored_policy(model, engine, keep_ticks)
-    if stillness_threshold := resolve_recovery_threshold(model, recovery):
+    if stillness_threshold := resolve_stillness_threshold(model, recovery):
         policy = RecoveringPolicy(policy, stillness_threshold)
     if setting == "off" or policy.reading_shape:
         return policy

@@ -210,7 +210,7 @@ def prepare_wiring_and_get_path(
         disturbance: The disturbance at the start of the simulation.
     """
     scrambled = (
-        disturbance.is_active_on("readings")
+        disturbance.does_disturb_target("readings")
         or argument_values["schedule"]
         or argument_values["scrambler"]
     )

@@ -36,7 +36,7 @@ def ticks(monkeypatch: pytest.MonkeyPatch) -> RecentTicks:
 def test_each_tick_has_the_command_that_was_sent_after_its_readings(ticks):
     for number in range(4):
         record(ticks, number, before=None if number == 0 else number - 1)
-    found = ticks.copy_arrays()
+    found = ticks.copy_arrays_oldest_first()
     assert found.raw.tolist() == [[0, 1, 2], [10, 11, 12], [20, 21, 22]]
     assert found.commands.tolist() == [[0], [1], [2]], "the last tick's command is not sent yet"
     assert found.starts.tolist() == [True, False, False]
@@ -45,7 +45,7 @@ def test_each_tick_has_the_command_that_was_sent_after_its_readings(ticks):
 def test_the_oldest_ticks_are_forgotten(ticks):
     for number in range(12):
         record(ticks, number, before=number - 1)
-    found = ticks.copy_arrays()
+    found = ticks.copy_arrays_oldest_first()
     assert found.raw[:, 0].tolist() == [70, 80, 90, 100] and found.commands[:, 0].tolist() == [
         7, 8, 9, 10,
     ]  # fmt: skip
@@ -56,7 +56,7 @@ def test_channels_are_in_the_models_order_and_missing_ones_are_nan(ticks):
     record(ticks, 1, before=None, table=("x", "c", "a"), present=("x", "a"))
     record(ticks, 2, before=0, table=("c", "b", "a"))
     record(ticks, 3, before=0)
-    found = ticks.copy_arrays().raw
+    found = ticks.copy_arrays_oldest_first().raw
     assert found[0, 0] == 12.0 and np.isnan(found[0, 1:]).all()
     assert found[1].tolist() == [22, 21, 20]
 
@@ -69,10 +69,10 @@ def test_a_tick_after_a_gap_a_lost_tick_or_an_unknown_command_is_a_start(ticks):
     record(ticks, 4, before=0)
     record(ticks, 5, before=None)
     record(ticks, 6, before=0)
-    assert ticks.copy_arrays().starts.tolist() == [False, True, True, True]
+    assert ticks.copy_arrays_oldest_first().starts.tolist() == [False, True, True, True]
     ticks.clear()
-    assert len(ticks) == 0 and len(ticks.copy_arrays().raw) == 0
+    assert len(ticks) == 0 and len(ticks.copy_arrays_oldest_first().raw) == 0
     record(ticks, 7, before=0)
     record(ticks, 8, before=3)
-    found = ticks.copy_arrays()
+    found = ticks.copy_arrays_oldest_first()
     assert found.raw[:, 0].tolist() == [70] and found.commands.tolist() == [[3]]

@@ -225,12 +225,12 @@ def test_a_bring_up_that_is_cancelled_is_over_and_begins_anew():
 def test_another_ramp_counts_from_the_next_safe_command_and_leaves_the_one_that_runs():
     gate, wanted = SafetyGate(command(actuator()), STEP_S, 0.0), np.array([1.0])
     gate(wanted)
-    gate.set_ramp(10 * STEP_S)
+    gate.set_ramp_duration_s(10 * STEP_S)
     assert gate.authority == 1.0
     np.testing.assert_allclose(gate(wanted), wanted)
     gate.restart_ramp_and_get_safe_command()
     np.testing.assert_allclose(gate(wanted), [0.1])
-    gate.set_ramp(0.0)
+    gate.set_ramp_duration_s(0.0)
     np.testing.assert_allclose(gate(wanted), [0.2])
     gate.restart_ramp_and_get_safe_command()
     np.testing.assert_allclose(gate(wanted), wanted)
@@ -307,12 +307,12 @@ def check_limits_and_rates(history) -> None:
         elif event in ("start", "safe"):
             sent = gate.restart_ramp_and_get_safe_command()
             if event == "start":
-                gate.restart_ramp_at_next_positions()
+                gate.forget_positions_and_restart_ramp()
             np.testing.assert_array_equal(sent, config.make_safe_command())
             gate.last.record(sent, now_ns)
             last, last_ns, known = sent, now_ns, True
         elif event == "ramp":
-            gate.set_ramp(ramp_s * 2)
+            gate.set_ramp_duration_s(ramp_s * 2)
         else:
             with np.errstate(over="ignore"):
                 out = gate(values, now_ns, ramped=bool(passed_s))
@@ -453,7 +453,7 @@ def brought_up(
         joints = JointState(name=list(JOINTS), position=array("d", position))
         controller.table.store_message("joints", joints, now_ns, now_ns)
         controller.table.store_message("tilt", Vector3Stamped(), now_ns, now_ns)
-        controller.tick(now_ns, None)
+        controller.read_sensors_and_step_policy(now_ns, None)
         sent = controller.compute_command(now_ns)
         controller.gate.last.record(sent, now_ns)
         return sent
@@ -514,11 +514,11 @@ def test_a_safe_command_holds_no_position_that_is_too_old(tmp_path: Path):
             joints = JointState(name=list(JOINTS), position=array("d", [position] * 2))
             controller.table.store_message("joints", joints, now_ns, now_ns)
         controller.table.store_message("tilt", Vector3Stamped(), now_ns, now_ns)
-        controller.tick(now_ns, None)
+        controller.read_sensors_and_step_policy(now_ns, None)
         return controller.compute_command(now_ns)
 
     controller.start(bring_up=True)
-    controller.tick(now_ns, None)
+    controller.read_sensors_and_step_policy(now_ns, None)
     assert np.isnan(controller.compute_command(now_ns)).all()
     assert tick(0.01, 1.0) == pytest.approx([0.99, 0.99])
     # The joints fall silent in the bring-up, and no command is known: none can be safe.
@@ -536,7 +536,7 @@ def test_after_a_start_the_safe_command_holds_where_the_robot_is_by_then():
     gate.safe_command.record_measured_positions(np.array([0.3, 0.0]))
     gate.restart_ramp_and_get_safe_command()
     gate.safe_command.record_measured_positions(np.array([0.9, 0.0]))
-    gate.restart_ramp_at_next_positions()
+    gate.forget_positions_and_restart_ramp()
     assert not gate.safe_command.has_all_needed_positions  # that may have been long ago
     gate.safe_command.record_measured_positions(np.array([1.2, 0.0]))
     np.testing.assert_array_equal(gate.restart_ramp_and_get_safe_command(), [1.2, -0.5])

@@ -17,15 +17,15 @@ from rich.table import Table
 from an_control.cli.common import InputError, ModelFile, OutputFile, require_packages, write_json
 from an_control.control.controller import Controller
 from an_control.control.model_wiring_check import (
-    ActionOrder,
-    compare_channels,
+    ActionCommandConverter,
+    compare_wired_with_trained_channels,
     describe_action_scale_differences,
     describe_all_zero_weights,
     describe_assumed_action_limit,
     describe_channel_differences,
     describe_sources_without_channel,
     get_actuator_names,
-    join_names,
+    join_names_shortened,
 )
 from an_control.load import explain_disabled_monitor, resolve_monitor_setting
 from an_control.monitor.forward_model import get_channel_ranges_in_training
@@ -241,7 +241,7 @@ class CheckCommand:
         ]  # fmt: skip
         if still:
             findings.notes.append(
-                f"did not change, and so could not be checked: {join_names(still)}:"
+                f"did not change, and so could not be checked: {join_names_shortened(still)}:"
                 " move the robot meanwhile"
             )
 
@@ -356,7 +356,7 @@ class CheckCommand:
             return  # for such a policy, channels that differ have been reported as problems
         if warning := explain_disabled_monitor(model, None):
             findings.notes.append(warning)
-        names = compare_channels(wiring, table.ids, model)
+        names = compare_wired_with_trained_channels(wiring, table.ids, model)
         watched = resolve_monitor_setting(model, None) != "off"
         findings.problems += describe_channel_differences(
             names, str(self.model), monitor_is_on=watched
@@ -450,7 +450,7 @@ class CheckCommand:
         if model.forward is None:
             raise InputError(f"--sim: {self.model} has no monitor (an-control train-monitor)")
         diagnosis = diagnose(recording, ForwardModel(model))
-        order = ActionOrder(wiring, str(self.model), model)
+        order = ActionCommandConverter(wiring, str(self.model), model)
         places = None if order.places is None else order.places.tolist()
         text = read_regular_file(self.wiring).decode()
         repair = Repair(text, wiring, recording, places)
@@ -480,7 +480,11 @@ def _add_channel_rows(
     configs = {one.id: one for one in wiring.channels}
     ids = dict.fromkeys([*configs, *(() if wiring.images else table.ids), *seen])
     wildcards = [id_ for id_ in configs if "*" in id_]
-    lacking = () if model is None else compare_channels(wiring, table.ids, model).missing
+    lacking = (
+        ()
+        if model is None
+        else compare_wired_with_trained_channels(wiring, table.ids, model).missing
+    )
     for id_ in [*ids, *lacking]:
         config = configs.get(id_)
         row: dict[str, Any] = {
@@ -497,7 +501,9 @@ def _add_channel_rows(
         findings.channels.append(row)
     if heard is not None:
         for reason, missing in heard.missing.items():
-            findings.problems.append(f"missing at the end: {join_names(missing)}: {reason}")
+            findings.problems.append(
+                f"missing at the end: {join_names_shortened(missing)}: {reason}"
+            )
         said = {id_ for missing in heard.missing.values() for id_ in missing}
         for row in findings.channels:
             id_ = row["channel"]
@@ -551,7 +557,7 @@ def _add_actuator_rows(
     trained = () if model is None else get_actuator_names(model)
     if model is not None:
         try:
-            order = ActionOrder(wiring, model_path, model)
+            order = ActionCommandConverter(wiring, model_path, model)
         except WiringError:  # `findings` has it as a problem already
             places = None
         else:

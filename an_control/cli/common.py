@@ -118,9 +118,9 @@ def replace_model_names_by_paths(verb: Command) -> Command:
     for field in fields(verb):  # type: ignore[arg-type]
         path = getattr(verb, field.name)
         if path is not None and _is_model_file_type(hints[field.name]) and not path.exists():
-            from an_control.load import find_shipped_model
+            from an_control.load import find_shipped_model_path
 
-            found[field.name] = find_shipped_model(str(path)) or path
+            found[field.name] = find_shipped_model_path(str(path)) or path
     return replace(verb, **found) if found else verb  # type: ignore[type-var]
 
 

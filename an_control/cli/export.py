@@ -51,14 +51,14 @@ class ExportCommand:
     def _export_model(self, path: Path) -> None:
         """Write the model as an ONNX file and print what the file holds."""
         require_packages("onnx", "onnx")
-        from an_control.policy.onnx_export import export_onnx
-        from an_control.policy.onnx_file import SUFFIX, is_onnx
+        from an_control.policy.onnx_export import convert_model_to_onnx_bytes
+        from an_control.policy.onnx_file import SUFFIX, has_onnx_suffix
 
-        if not is_onnx(path):
+        if not has_onnx_suffix(path):
             raise InputError(f"--onnx {path}: must end in {SUFFIX}")
         model = read_model(self.source)
         try:
-            write_file(path, export_onnx(model))
+            write_file(path, convert_model_to_onnx_bytes(model))
         except WriteError as error:
             raise InputError(f"--onnx {error}") from error
         except ValueError as error:

@@ -12,7 +12,7 @@ from an_control.cli.common import InputError, OutputFile, require_packages
 from an_control.control.model_wiring_check import describe_assumed_action_limit
 from an_control.learning.import_policy import PolicyNames, import_policy
 from an_control.policy import read_model
-from an_control.policy.onnx_file import SUFFIX, is_onnx
+from an_control.policy.onnx_file import SUFFIX, has_onnx_suffix
 from an_control.system.files import WriteError, write_file
 
 
@@ -39,9 +39,9 @@ class ImportCommand:
     def run(self) -> int:
         """Convert the policy, write the ONNX file and return the exit status."""
         require_packages("train", "torch", "onnx", "onnxruntime")
-        if not is_onnx(self.out):
+        if not has_onnx_suffix(self.out):
             raise InputError(f"--out {self.out}: must end in {SUFFIX}")
-        if is_onnx(self.policy):
+        if has_onnx_suffix(self.policy):
             raise InputError(f"{self.policy}: is an ONNX file already; give it as --model")
         content = import_policy(
             self.policy, self._choose_channel_and_actuator_names(), self.normalise

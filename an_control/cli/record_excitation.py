@@ -11,10 +11,10 @@ from an_control.cli.common import InputError, OutputFile, require_packages
 from an_control.cli.terminal import ProgressLine, RunAtTerminal
 from an_control.learning.excitation import ExcitationOptions, record_excitation
 from an_control.learning.runs.progress import RunProgress
-from an_control.monitor.excitation import ResponseMatcher, write_excitation
+from an_control.monitor.excitation import ChannelOrderFinder, write_excitation
 from an_control.policy import read_model
-from an_control.policy.onnx_file import SUFFIX, is_onnx
-from an_control.policy.onnx_layout import get_yaml_name
+from an_control.policy.onnx_file import SUFFIX, has_onnx_suffix
+from an_control.policy.onnx_layout import get_policy_yaml_name
 from an_control.system.files import WriteError
 
 
@@ -39,7 +39,7 @@ class RecordExcitationCommand(ExcitationOptions):
         """
         if not self.bag:
             require_packages("sim", "gymnasium")
-        if not is_onnx(self.model):
+        if not has_onnx_suffix(self.model):
             raise InputError(
                 f"{self.model}: must end in {SUFFIX} (an-control export MODEL --onnx POLICY.onnx)"
             )
@@ -58,9 +58,9 @@ class RecordExcitationCommand(ExcitationOptions):
             write_excitation(out, excitation)
         except WriteError as error:
             raise InputError(f"--out {error}") from error
-        for alike in ResponseMatcher(excitation).list_indistinguishable_groups():
+        for alike in ChannelOrderFinder(excitation).list_indistinguishable_channel_groups():
             print(f"not told apart, which the monitor must do later: {', '.join(alike)}")
-        beside = Path(get_yaml_name(str(self.model))).name
+        beside = Path(get_policy_yaml_name(str(self.model))).name
         print(f"{out}: name it in {beside}: excitation: {out.name}")
         return 0
 

@@ -28,7 +28,7 @@ from an_control.cli.common import (
 from an_control.cli.disturbance import Options, make_disturbance_options
 from an_control.cli.run import format_parameter_arguments, make_option_for_node_parameter
 from an_control.control.controller import Controller
-from an_control.disturbance import Change, DisturbanceSettings, load_schedule
+from an_control.disturbance import DisturbanceSettings, ScheduledChange, load_schedule
 from an_control.disturbance.settings import TABLE
 from an_control.policy import Monitor
 from an_control.ros.parameter_table import convert_options_to_parameter_values
@@ -192,7 +192,7 @@ class SimCommand:
 
         simulated = load_simulation(simulation)
         check_wiring_fits_simulation(simulated, wiring, lockstep=not self.realtime)
-        if self.task is None or disturbance.is_active_on("robot"):
+        if self.task is None or disturbance.does_disturb_target("robot"):
             try:
                 SimulatedRobot(simulated, disturbance=disturbance).close()
             except ValueError as error:
@@ -204,7 +204,7 @@ class SimCommand:
         files: _SimulationFiles,
         name: str,
         disturbance: DisturbanceSettings,
-        schedule: tuple[Change, ...],
+        schedule: tuple[ScheduledChange, ...],
     ) -> int:
         """Run policy node and simulator until the episodes are done, and report the result."""
         from an_control_sim.bridge.episodes import RunSummary
@@ -264,7 +264,7 @@ class SimCommand:
         files: _SimulationFiles,
         wiring: Wiring,
         disturbance: DisturbanceSettings,
-        schedule: tuple[Change, ...],
+        schedule: tuple[ScheduledChange, ...],
     ) -> SimulatorSettings:
         """Return the settings of the simulator that the options describe."""
         from an_control_sim.bridge.policy_link import COMMAND_S, PAIR_START_S

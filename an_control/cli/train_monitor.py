@@ -18,7 +18,7 @@ from an_control.cli.common import (
 from an_control.cli.terminal import ProgressLine, RunAtTerminal, append_progress_and_metrics_help
 from an_control.learning.api.monitor import MonitorOptions, train_monitor
 from an_control.learning.command_line import format_command
-from an_control.policy.onnx_file import get_monitor_path, is_onnx
+from an_control.policy.onnx_file import get_monitor_path, has_onnx_suffix
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class TrainMonitorCommand(MonitorOptions):
         require_packages("train", "torch", "gymnasium")
         if self.bag:
             require_packages("record", "mcap")
-        written = get_monitor_path(self.model) if is_onnx(self.model) else self.model
+        written = get_monitor_path(self.model) if has_onnx_suffix(self.model) else self.model
         if self.out is None and (problem := describe_problem_with_writing_file(written)):
             raise InputError(f"{written}: {problem}")
         again = format_command(self, "train-monitor") if self.folder is not None else None

@@ -54,7 +54,7 @@ def select_attention_keys_of_channels(policy: Policy, ids: Sequence[str]) -> np.
     return None if keys is None or places is None else keys[places]
 
 
-def draw_attention_on_frame(policy: Policy, table: ChannelTable) -> np.ndarray | None:
+def draw_attention_on_newest_camera_frame(policy: Policy, table: ChannelTable) -> np.ndarray | None:
     """Return the first camera's newest frame with attention drawn on it, as rgb (H, W, 3).
 
     Patches (squares of the image) that were missing among the inputs of the policy's newest step
@@ -72,10 +72,10 @@ def draw_attention_on_frame(policy: Policy, table: ChannelTable) -> np.ndarray |
         return None
     camera, order = table.cameras[0], policy.channel_order
     grid = camera.image.rows_and_columns
-    return draw_attention(
+    return draw_attention_shares_on_frame(
         camera.frames[-1],
         camera.image.patch,
-        compute_attention_shares(attention, order, camera.ids).reshape(grid),
+        compute_shares_of_won_queries(attention, order, camera.ids).reshape(grid),
         present=np.isin(camera.ids, order).reshape(grid),
     )
 
@@ -90,7 +90,7 @@ def _find_channel_indices(policy: Policy, ids: Sequence[str]) -> list[int] | Non
     return [place[name] for name in ids] if place.keys() >= set(ids) else None
 
 
-def draw_attention(
+def draw_attention_shares_on_frame(
     frame: NDArray[np.uint8],
     patch_size: int,
     attention_shares: NDArray[np.float64],
@@ -104,7 +104,7 @@ def draw_attention(
         frame: The frame, grey (H, W) or rgb (H, W, 3).
         patch_size: The width and height of a patch (a square of the frame) in pixels.
         attention_shares: For each patch (rows, columns), the share (0 to 1) of the attention
-            queries that give it their largest weight, as `compute_attention_shares` returns it.
+            queries that give it their largest weight (see `compute_shares_of_won_queries`).
         present: For each patch (rows, columns), False if it is to be painted over; None: all
             patches are shown.
         scale: The factor by which the picture is enlarged.
@@ -123,7 +123,7 @@ def draw_attention(
     return _repeat_elements(np.rint(picture).astype(np.uint8), scale)
 
 
-def compute_attention_shares(
+def compute_shares_of_won_queries(
     attention: NDArray[np.floating], column_ids: Sequence[str], ids: Sequence[str]
 ) -> NDArray[np.float64]:
     """Return, for each channel, the share (0 to 1) of queries that give it their largest weight.

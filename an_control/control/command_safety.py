@@ -89,7 +89,7 @@ class LastCommand:
         """Forget the newest command, because it belongs to an episode that has ended."""
         self._known = None
 
-    def forget_own_command(self) -> None:
+    def forget_command_if_own(self) -> None:
         """Forget the newest command if this node sent it, as the robot may have moved since."""
         if (known := self._known) is not None and known[3]:
             self._known = None
@@ -199,13 +199,13 @@ class SafetyGate:
         self._change = rate * step_s
         """The largest change (A,) of each actuator in one control period."""
         self._step_s = step_s
-        self.set_ramp(ramp_s)
+        self.set_ramp_duration_s(ramp_s)
         self.last = LastCommand()
         self.safe_command = SafeCommand(command, (self._low, self._high))
         self.counts = GateCounts()
         self.restart_ramp_from_safe_command()
 
-    def set_ramp(self, ramp_s: float) -> None:
+    def set_ramp_duration_s(self, ramp_s: float) -> None:
         """Set the duration of the ramp from the safe command to the policy's commands, in seconds.
 
         The new duration applies from the next safe command on.
@@ -221,7 +221,7 @@ class SafetyGate:
         self.authority = 0.0
         """The policy's share (0..1) in the previous command; the rest is the ramp's start."""
 
-    def restart_from_positions(self, positions: Values) -> None:
+    def use_positions_as_previous_command(self, positions: Values) -> None:
         """Let changes count from measured positions (A,) while the newest command is unknown.
 
         Args:
@@ -229,7 +229,7 @@ class SafetyGate:
         """
         self._given = np.where(np.isfinite(positions), positions, self.safe_command())
 
-    def restart_ramp_at_next_positions(self) -> None:
+    def forget_positions_and_restart_ramp(self) -> None:
         """Restart from the safe command, with positions that are measured after this call.
 
         Call this at activation, because positions that were measured before may be old.

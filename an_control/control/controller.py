@@ -18,11 +18,11 @@ import numpy as np
 from an_control.control.bring_up import BringUp
 from an_control.control.command_safety import EStop, SafetyGate
 from an_control.control.model_wiring_check import (
-    ActionOrder,
+    ActionCommandConverter,
     check_channel_kind,
     check_channels_of_fixed_order_model,
     check_wiring_fits_model,
-    compare_channels,
+    compare_wired_with_trained_channels,
     describe_all_zero_weights,
     describe_channel_differences,
     describe_sources_without_channel,
@@ -66,7 +66,7 @@ class LoadedModel(NamedTuple):
 
     path: str
     policy: Policy
-    order: ActionOrder
+    order: ActionCommandConverter
     ticks: int = 0
 
 
@@ -89,7 +89,9 @@ class ActingPolicy:
         self, wiring: Wiring, model_path: str, policy: Policy, ramp_s: float | None
     ) -> None:
         self._wiring, self._asked_ramp_s = wiring, ramp_s
-        self._now = LoadedModel(model_path, policy, ActionOrder(wiring, model_path, policy.model))
+        self._now = LoadedModel(
+            model_path, policy, ActionCommandConverter(wiring, model_path, policy.model)
+        )
         self._next: LoadedModel | None = None
         self._given: deque[LoadedModel] = deque(maxlen=1)  # filled from other threads
         self.new_model = ""
@@ -147,7 +149,7 @@ class ActingPolicy:
         Raises:
             WiringError: The model and the wiring do not have the same actuators.
         """
-        order = ActionOrder(self._wiring, model_path, policy.model)
+        order = ActionCommandConverter(self._wiring, model_path, policy.model)
         self.new_model = f"watching {model_path}"
         ticks = round(WATCH_S * self._wiring.rate_hz)
         self._given.append(LoadedModel(model_path, policy, order, ticks))
@@ -216,7 +218,7 @@ def _set_previous_action(policy: Policy, action: np.ndarray) -> None:
     """
     within = np.clip(action, -1.0, 1.0)
     if (np.abs(within - action) > ROUNDING).any():
-        policy.exclude_next_tick_from_evidence()
+        policy.ignore_next_readings_for_wiring()
     policy.previous_action = within
 
 
@@ -300,7 +302,7 @@ class Controller:
         """
         check_wiring_fits_model(self.wiring, self.table.ids, model_path, model)
 
-    def tick(self, now_ns: int, stamp_ns: int | None) -> Readings:
+    def read_sensors_and_step_policy(self, now_ns: int, stamp_ns: int | None) -> Readings:
         """Read the sensors, let the policy make a step on new readings, and return the readings.
 
         The policy makes no step if a required source is missing or too few channels have readings.
@@ -320,7 +322,7 @@ class Controller:
             if self.acting.set_previous_action_and_swap_if_ready(
                 readings, self._get_last_command()
             ):
-                self.gate.set_ramp(self.acting.ramp_s)
+                self.gate.set_ramp_duration_s(self.acting.ramp_s)
             # The monitor, which is a part of the policy, estimates; then the policy decides.
             action = self.acting.policy.step_array(readings.values, readings.ids)
             self.acting.wanted = self.acting.convert_to_command(action)
@@ -356,7 +358,7 @@ class Controller:
             self._known_to_bring_up = number
             periods = self.gate.compute_control_periods_since_command(now_ns)
             if self.gate.last.values is None:
-                self.gate.restart_from_positions(self.table.measured.values)
+                self.gate.use_positions_as_previous_command(self.table.measured.values)
             target = self.bring_up(self.table.measured.values, periods)
             if not self.bring_up.done:
                 return self.gate(target, now_ns, ramped=False)
@@ -373,8 +375,8 @@ class Controller:
             bring_up: Whether to move the robot to its start pose first.
         """
         self.table.stop_expecting_absent_channels()
-        self.gate.last.forget_own_command()
-        self.gate.restart_ramp_at_next_positions()
+        self.gate.last.forget_command_if_own()
+        self.gate.forget_positions_and_restart_ramp()
         if bring_up:
             self.bring_up.start_moving_to_start_pose()
         else:
@@ -419,7 +421,7 @@ class Controller:
         self.gate.safe_command.record_measured_positions(positions)
 
     def make_rewired_table(self, wiring: Wiring) -> ChannelTable:
-        """Make the table that reads sensors by a changed wiring; `rewire` puts it to use.
+        """Make the table that reads sensors by a changed wiring; `switch_wiring` puts it to use.
 
         Args:
             wiring: The changed wiring: other topics, fields or channels.
@@ -441,7 +443,7 @@ class Controller:
         check_channels_of_fixed_order_model(wiring, table.ids, model_path, model)
         return table
 
-    def rewire(self, table: ChannelTable) -> None:
+    def switch_wiring(self, table: ChannelTable) -> None:
         """Switch to a changed wiring from the next tick on; the policy keeps its state.
 
         Args:
@@ -449,7 +451,7 @@ class Controller:
         """
         self.table = table
 
-    def correct(self, table: ChannelTable) -> None:
+    def switch_wiring_and_restart_monitor(self, table: ChannelTable) -> None:
         """Switch to a wiring with corrected scales and offsets from the next tick on.
 
         The policy's monitor is restarted, because it would take the changed readings for rewired
@@ -458,7 +460,7 @@ class Controller:
         Args:
             table: The table of the corrected wiring, as `make_rewired_table` returned it.
         """
-        self.rewire(table)
+        self.switch_wiring(table)
         self.acting.restart_monitor()
 
     def format_summary(self) -> str:
@@ -494,7 +496,7 @@ class Controller:
         rewired sensors are not detected. Channels of a wildcard (`*`) count if present now.
         """
         policy = self.acting.policy
-        found = compare_channels(self.wiring, self.table.ids, policy.model)
+        found = compare_wired_with_trained_channels(self.wiring, self.table.ids, policy.model)
         watched = policy.monitor_report is not None
         said = describe_channel_differences(found, self.acting.model_path, monitor_is_on=watched)
         warnings = (

@@ -18,7 +18,7 @@ import numpy as np
 
 from an_control.monitor.forward_model import NETWORKS
 from an_control.policy import Model, OrderedSizes, VisionSizes
-from an_control.policy.onnx_layout import get_yaml_name
+from an_control.policy.onnx_layout import get_policy_yaml_name
 from an_control.wiring import Wiring, WiringError
 from an_control.wiring.checked_yaml import Description, MissingItem
 
@@ -101,7 +101,7 @@ def describe_all_zero_weights(model_path: str, model: Model) -> str:
     )
 
 
-def describe_long_ramp(ramp_s: float, model_path: str, model: Model) -> str:
+def describe_ramp_longer_than_trained(ramp_s: float, model_path: str, model: Model) -> str:
     """Return a warning if a ramp is longer than any in the model's training, else "".
 
     Args:
@@ -192,13 +192,13 @@ def map_actuators_to_action_indices(
         return [trained.index(name) for name in names]
     if all(map(_NUMBERED.fullmatch, trained)):
         return None
-    others = Description(join_names(name for name in names if name not in trained))
-    lacking = join_names(name for name in trained if name not in names)
+    others = Description(join_names_shortened(name for name in names if name not in trained))
+    lacking = join_names_shortened(name for name in trained if name not in names)
     allowed = f"the actuators of {model_path}, in any order; {lacking} has no actuator here"
     raise WiringError(wiring.file, "command.actuators", others, allowed)
 
 
-class ActionOrder:
+class ActionCommandConverter:
     """A converter between actions in the model's actuator order and commands in the wiring's order.
 
     An action has one value from -1 to 1 for each actuator, a command one value in physical units.
@@ -277,7 +277,7 @@ def describe_assumed_action_limit(model_path: str, model: Model) -> str:
     return (
         f"no file says how large the actions of {model_path} may be: those beyond 1 are cut off;"
         " if it was trained with larger ones, name the largest in"
-        f" {get_yaml_name(model_path)}, as in  action: {{limit: 5.0}}"
+        f" {get_policy_yaml_name(model_path)}, as in  action: {{limit: 5.0}}"
     )
 
 
@@ -287,7 +287,9 @@ def get_actuator_names(model: Model) -> Sequence[str]:
     return names if len(names) == model.sizes.actions else ()
 
 
-def compare_channels(wiring: Wiring, ids: Sequence[str], model: Model) -> ChannelDifferences:
+def compare_wired_with_trained_channels(
+    wiring: Wiring, ids: Sequence[str], model: Model
+) -> ChannelDifferences:
     """Compare the channel ids of a wiring with those that the model was trained with.
 
     A model's id that matches a wildcard in the wiring does not count as missing.
@@ -334,14 +336,15 @@ def check_channels_of_fixed_order_model(
     """
     if not isinstance(model.sizes, OrderedSizes):
         return
-    found = compare_channels(wiring, ids, model)
+    found = compare_wired_with_trained_channels(wiring, ids, model)
     if found.unknown:
-        allowed = (
-            f"the channels of {model_path}, an ordered model: {join_names(model.task.channels)}"
+        known = join_names_shortened(model.task.channels)
+        allowed = f"the channels of {model_path}, an ordered model: {known}"
+        raise WiringError(
+            wiring.file, "channels", Description(join_names_shortened(found.unknown)), allowed
         )
-        raise WiringError(wiring.file, "channels", Description(join_names(found.unknown)), allowed)
     if found.missing:
-        without = MissingItem(join_names(found.missing))
+        without = MissingItem(join_names_shortened(found.missing))
         allowed = f"all {found.model_total} channels of {model_path}, an ordered model"
         raise WiringError(wiring.file, "channels", without, allowed)
 
@@ -352,7 +355,7 @@ def describe_channel_differences(
     """Return sentences on how a wiring's channels differ from the model's, and on the consequences.
 
     Args:
-        differences: The differences, as `compare_channels` returns them.
+        differences: The differences, as `compare_wired_with_trained_channels` returns them.
         model_path: The model file, for the text.
         monitor_is_on: Whether the identity monitor, which detects rewired sensors, is on.
     """
@@ -360,14 +363,15 @@ def describe_channel_differences(
     if differences.unknown:
         monitor = "; the identity monitor does not watch them" if monitor_is_on else ""
         said.append(
-            f"channels that {model_path} does not know: {join_names(differences.unknown)}; the"
-            f" policy reads them as additional channels{monitor}"
+            f"channels that {model_path} does not know:"
+            f" {join_names_shortened(differences.unknown)};"
+            f" the policy reads them as additional channels{monitor}"
         )
     if differences.missing:
         monitor = "; the identity monitor counts them as missing" if monitor_is_on else ""
         said.append(
             f"{len(differences.missing)} of the {differences.model_total} channels of {model_path}"
-            f" are not wired: {join_names(differences.missing)}; the policy acts"
+            f" are not wired: {join_names_shortened(differences.missing)}; the policy acts"
             f" without them{monitor}"
         )
     return tuple(said)
@@ -391,7 +395,7 @@ def describe_sources_without_channel(wiring: Wiring) -> dict[str, str]:
     }
 
 
-def join_names(names: Iterable[str]) -> str:
+def join_names_shortened(names: Iterable[str]) -> str:
     """Join names with commas; after five names (`SHOWN`) say only how many more there are."""
     every = tuple(names)
     more = f" and {len(every) - SHOWN} more" if len(every) > SHOWN else ""

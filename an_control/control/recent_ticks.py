@@ -104,7 +104,7 @@ class RecentTicks:
         self._count += 1
         self._row = row + 1 if row + 1 < len(self._raw) else 0
 
-    def copy_arrays(self) -> TickArrays:
+    def copy_arrays_oldest_first(self) -> TickArrays:
         """Return copies of the stored readings and commands, the oldest tick first.
 
         The newest tick is left out while the command that was sent in it is not stored yet.

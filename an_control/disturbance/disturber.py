@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from an_control.disturbance.seeds import RandomStreams
 from an_control.disturbance.settings import (
-    Change,
     DisturbanceSettings,
     Observation,
     RobotStop,
+    ScheduledChange,
     iterate_scheduled_settings,
 )
 
@@ -40,7 +40,7 @@ def draw_signal_indices(
     return rng.permutation(signal_count)[: max(min_drawn, round(drawn_share * signal_count))]
 
 
-class Garbage:
+class GarbageReadings:
     """A generator of meaningless readings for K channels: noise, zeros or a slow drift.
 
     About half of the channels carry normal noise with a standard deviation of 1, 0.3 or 0.1. A
@@ -71,7 +71,7 @@ FAULTS = ("delay", "bias", "freeze", "garbage", "jitter", "spike", "nan")
 """The names of the settings that change the values of signals, in the order of application."""
 
 
-class Faults:
+class SensorFaults:
     """The sensor faults of N signals in one episode, such as delay, frozen values and spikes.
 
     Args:
@@ -113,7 +113,7 @@ class Faults:
         self._replaced = np.zeros(0, np.intp)
         if share:
             self._replaced = draw_signal_indices(self._streams.garbage, self._count, share)
-            self._garbage = Garbage(self._streams.garbage, len(self._replaced))
+            self._garbage = GarbageReadings(self._streams.garbage, len(self._replaced))
 
     def change_settings(self, settings: DisturbanceSettings) -> None:
         """Apply other settings of the sensor faults from the next tick on.
@@ -232,7 +232,7 @@ class DelayLine(Generic[T]):
         return self._kept[0]
 
 
-class Delivery(Generic[T]):
+class LossyDelivery(Generic[T]):
     """A simulated transport of messages, one in each tick, which loses or repeats some at random.
 
     The first message is never lost.
@@ -366,7 +366,7 @@ Message: TypeAlias = tuple[NDArray[np.float32], tuple[str, ...]]
 """The readings (m,) of a tick and their channel ids."""
 
 
-class Plan(NamedTuple):
+class DisturbancePlan(NamedTuple):
     """The plan of an episode's shuffles, missing channels, copies and noise, drawn in advance.
 
     Slots (positions at which readings arrive) and signals are given by their indices in
@@ -386,7 +386,7 @@ class Plan(NamedTuple):
     copied: NDArray[np.intp]
 
 
-class Replay(NamedTuple):
+class DisturbedEpisode(NamedTuple):
     """A recorded episode with disturbances added: K messages to the policy, of S readings each.
 
     The first N readings of a message are those of the robot's N channels. Readings of copied
@@ -426,7 +426,7 @@ class Disturber:
         ids: Sequence[str],
         settings: DisturbanceSettings,
         seed: int,
-        schedule: Sequence[Change] = (),
+        schedule: Sequence[ScheduledChange] = (),
         episode: int | None = 0,
         missing_as_nan: bool = False,
     ) -> None:
@@ -453,10 +453,10 @@ class Disturber:
         self._step = 0
         self.settings = settings = self._get_current_settings()
         """The settings of the present step, with a number drawn for each range."""
-        self._delivery: Delivery[Message] = Delivery(self._streams)
+        self._delivery: LossyDelivery[Message] = LossyDelivery(self._streams)
         self._permutation = Permutation(count, self._streams.permutation)
         self._present = draw_present_mask(self._streams.missing, count, settings.missing.value)
-        self._faults = Faults(count, self._streams, settings)
+        self._faults = SensorFaults(count, self._streams, settings)
         self._copied = self._draw_indices_to_copy(settings)
         if settings.shuffle.at_reset:
             self._permutation.draw_permutation(settings.swap)
@@ -479,7 +479,7 @@ class Disturber:
         self._permutation.draw_permutation(self.settings.swap)
         self._update_sent_signals_and_ids()
 
-    def check_can_disturb(self, observation: Observation) -> None:
+    def check_settings_fit_observation(self, observation: Observation) -> None:
         """Check that all settings, also scheduled ones, can disturb a kind of observation.
 
         Args:
@@ -489,7 +489,7 @@ class Disturber:
             ValueError: A setting cannot disturb it; the message names the setting.
         """
         for settings in iterate_scheduled_settings(self._base, self._schedule):
-            settings.check_can_disturb(observation)
+            settings.check_settings_fit_observation(observation)
 
     @property
     def shuffle_count(self) -> int:
@@ -579,7 +579,7 @@ class Disturber:
         named = self._named if names is self._copies_named else names + self._noise_ids
         return np.concatenate([slots, self._draw_noise_readings(len(self._noise_ids))]), named
 
-    def plan_episode_disturbances(self, steps: int) -> Plan:
+    def plan_episode_disturbances(self, steps: int) -> DisturbancePlan:
         """Draw the shuffles, missing channels, copies and noise of the first ticks of an episode.
 
         Call it right after `start_episode`, and do not call `disturb` in the same episode, because
@@ -595,9 +595,9 @@ class Disturber:
             self._permutation.draw_permutation(self.settings.swap)
             signals.append(self._permutation.signals)
         noise = self._draw_noise_readings((steps, len(self._noise_ids)))
-        return Plan(np.array(signals), self._present, noise, self._copied)
+        return DisturbancePlan(np.array(signals), self._present, noise, self._copied)
 
-    def disturb_episode(self, readings: NDArray[np.float32]) -> Replay:
+    def disturb_episode(self, readings: NDArray[np.float32]) -> DisturbedEpisode:
         """Disturb a whole recorded episode at once, as calls of `disturb` would do tick by tick.
 
         Call it right after `start_episode`, and do not call `disturb` in the same episode, because
@@ -623,7 +623,7 @@ class Disturber:
         shown = np.concatenate([shows[carried], np.tile(added, (ticks, 1))], 1)
         steps, sent = self._delivery.draw_arrival_and_sending_ticks(ticks, settings)
         values = np.concatenate([nominal, copies, plan.noise], 1)
-        return Replay(values[sent], shown[sent], steps)
+        return DisturbedEpisode(values[sent], shown[sent], steps)
 
     def _draw_noise_readings(self, shape: int | tuple[int, int]) -> NDArray[np.float32]:
         """Return random readings for the added noise channels, as float32.

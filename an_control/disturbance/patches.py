@@ -10,7 +10,7 @@ from an_control.disturbance.disturber import DelayLine, Disturber
 from an_control.disturbance.settings import DisturbanceSettings, RobotStop
 
 
-class DisturbedPatches:
+class PatchDisturber:
     """Object that disturbs N image patches (N, f, p, p): stacks of f frames of p x p pixels.
 
     Each input slot (the place at which a patch arrives) keeps a stack of its newest f frames. When
@@ -26,7 +26,7 @@ class DisturbedPatches:
     """
 
     def __init__(self, disturber: Disturber) -> None:
-        disturber.check_can_disturb("image patches")
+        disturber.check_settings_fit_observation("image patches")
         self._disturber = disturber
         self._carried: list[dict[str, int]] = []
         self._late: DelayLine[np.ndarray] = DelayLine()

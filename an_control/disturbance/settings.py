@@ -150,7 +150,7 @@ class Range:
         low, dots, high = str(number_text_or_range).partition("..")
         return cls(float(low), float(high if dots else low))
 
-    def narrow_to_one_number(self, position: float, *, whole: bool) -> Range:
+    def pick_number_at_fraction(self, position: float, *, whole: bool) -> Range:
         """Return the number at a relative position in this range, as a range with equal ends.
 
         Args:
@@ -166,7 +166,7 @@ class Range:
 
     def draw(self, rng: np.random.Generator) -> float:
         """Return a number drawn uniformly from the range."""
-        return self.narrow_to_one_number(rng.random(), whole=False).value
+        return self.pick_number_at_fraction(rng.random(), whole=False).value
 
 
 Observation: TypeAlias = Literal["scalar channels", "image patches", "images"]
@@ -575,7 +575,7 @@ class DisturbanceSettings:
         """Whether these settings disturb anything."""
         return any(not one.modifies for one in self.non_default_settings)
 
-    def is_active_on(self, target: Target) -> bool:
+    def does_disturb_target(self, target: Target) -> bool:
         """Return whether these settings disturb the readings, the robot, or the commands.
 
         Args:
@@ -597,7 +597,7 @@ class DisturbanceSettings:
             return self
         places = zip(ranges.items(), streams.draw_fraction_of_each_range(len(RANGES)), strict=True)
         drawn = {
-            name: one.narrow_to_one_number(place, whole=TABLE[name].whole)
+            name: one.pick_number_at_fraction(place, whole=TABLE[name].whole)
             for (name, one), place in places
             if one.has_distinct_bounds
         }
@@ -614,7 +614,7 @@ class DisturbanceSettings:
         )
 
     @property
-    def can_be_compiled(self) -> bool:
+    def is_supported_by_compiled_rollouts(self) -> bool:
         """Whether compiled training rollouts support these settings.
 
         Such rollouts need a fixed number of channels. So they do not support ranges for
@@ -630,7 +630,7 @@ class DisturbanceSettings:
             and not (self.missing and self.shuffle.every)
         )
 
-    def check_can_disturb(self, observation: Observation) -> None:
+    def check_settings_fit_observation(self, observation: Observation) -> None:
         """Check that all settings that are not the default can disturb a kind of observation.
 
         Args:
@@ -722,7 +722,9 @@ WALK_S = 8.0
 """The seconds after a stop during which the robot's distance is measured."""
 
 
-def describe_walked_distances(walked_m: Sequence[float], min_walk_m: float | None) -> str:
+def describe_distances_walked_after_stop(
+    walked_m: Sequence[float], min_walk_m: float | None
+) -> str:
     """Return a sentence for people on how far robots walked after they had been stopped.
 
     Args:
@@ -790,7 +792,7 @@ class RobotStop:
             self.walked_m = distance_from_start_m - self._from_m
 
 
-def compute_motor_output(
+def compute_worn_motor_output(
     settings: DisturbanceSettings,
     action: NDArray[np.float64],
     last_output: NDArray[np.float64] | None,
@@ -811,7 +813,7 @@ def compute_motor_output(
     return lag * before + (1.0 - lag) * wanted
 
 
-class Change(NamedTuple):
+class ScheduledChange(NamedTuple):
     """A change of some settings' values, which a schedule makes at a certain step of each episode.
 
     Attributes:
@@ -823,7 +825,7 @@ class Change(NamedTuple):
     values: Mapping[str, Any]
 
 
-def load_schedule(path: str | Path) -> tuple[Change, ...]:
+def load_schedule(path: str | Path) -> tuple[ScheduledChange, ...]:
     """Read a schedule of changes from a YAML file.
 
     The file has the key ``an_control_schedule`` with the version of the format, and ``changes``, a
@@ -849,7 +851,7 @@ def load_schedule(path: str | Path) -> tuple[Change, ...]:
 
 
 def iterate_scheduled_settings(
-    settings: DisturbanceSettings, schedule: Sequence[Change]
+    settings: DisturbanceSettings, schedule: Sequence[ScheduledChange]
 ) -> Iterator[DisturbanceSettings]:
     """Yield all settings of an episode in turn: those at the start, and those after each change.
 
@@ -863,7 +865,7 @@ def iterate_scheduled_settings(
         yield settings
 
 
-def _parse_change(step: str, entry: Entry) -> Change:
+def _parse_change(step: str, entry: Entry) -> ScheduledChange:
     """Return one change of a schedule in a YAML file.
 
     Args:
@@ -876,7 +878,7 @@ def _parse_change(step: str, entry: Entry) -> Change:
     if not step.isdecimal():
         raise WiringError(entry.file, entry.key, step, "a step, a whole number from 0")
     given = entry.read_fields((), tuple(one.name for one in SETTINGS if one.scheduled))
-    return Change(
+    return ScheduledChange(
         int(step), {name: _parse_setting_value(TABLE[name], one) for name, one in given.items()}
     )
 

@@ -60,8 +60,8 @@ class SignalRouting:
         self._index = {name: place for place, name in enumerate(self.ids)}
         self._mark_changed()
 
-    def check_changes(self, changes: Mapping[str, str]) -> None:
-        """Check that the channels and signals in a request to `change_signals` are known.
+    def check_channels_and_signals_are_known(self, changes: Mapping[str, str]) -> None:
+        """Check that all channels and signals in a request to change the routing are known.
 
         Args:
             changes: A mapping from a channel to the signal that it is to carry.
@@ -81,7 +81,7 @@ class SignalRouting:
                     f" {self._format_known_channels()})"
                 )
 
-    def change_signals(self, changes: Mapping[str, str]) -> None:
+    def assign_signals_to_channels(self, changes: Mapping[str, str]) -> None:
         """Change which signals some channels carry.
 
         Args:
@@ -90,7 +90,7 @@ class SignalRouting:
         Raises:
             ValueError: A channel or a signal is not known.
         """
-        self.check_changes(changes)
+        self.check_channels_and_signals_are_known(changes)
         words = {NOTHING: _NOTHING, NOISE: _NOISE}
         for channel, signal in changes.items():
             place = words[signal] if signal in words else self._index[signal]
@@ -100,12 +100,12 @@ class SignalRouting:
     def _mark_changed(self) -> None:
         """Increase `version` after a change of the routing, and discard the stored mapping.
 
-        The next call of `map_signals_to_channels` computes the mapping anew.
+        The next call of `route_readings_to_channels` computes the mapping anew.
         """
         self._came = None
         self.version += 1
 
-    def map_signals_to_channels(
+    def route_readings_to_channels(
         self, values: NDArray[np.float32], ids: Sequence[str]
     ) -> tuple[NDArray[np.float32], Sequence[str]]:
         """Convert readings of signals to readings of the channels that carry these signals.

@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from an_control.policy.model_file import ModelError
-from an_control.policy.onnx_export import Graph
+from an_control.policy.onnx_export import OnnxGraphBuilder
 from an_control.system.files import describe_read_error, read_regular_file
 
 try:
@@ -157,7 +157,7 @@ def _convert_stable_baselines_to_onnx(
     inputs, actions = (hidden[0] if hidden else last)[0].shape[1], len(last[1])
     import onnx
 
-    graph = Graph(onnx)
+    graph = OnnxGraphBuilder(onnx)
     x = graph.add_input("obs", (1, inputs))
     if normalisation is not None:
         if len(normalisation.mean) != inputs:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from an_control.control.model_wiring_check import RATE_TOLERANCE, ActionOrder
+from an_control.control.model_wiring_check import RATE_TOLERANCE, ActionCommandConverter
 from an_control.learning.forward_model.episodes import EpisodeTrace
 from an_control.learning.rollout.episode import NewestReadings
 from an_control.policy import Model
@@ -43,7 +43,7 @@ def read_recorded_traces(
     """
     traces: list[EpisodeTrace] = []
     for path, arrays, wiring in _read_recordings_of_one_rate(paths):
-        order = ActionOrder(wiring, str(model_path), model)
+        order = ActionCommandConverter(wiring, str(model_path), model)
         traces += _iterate_recorded_episodes(
             path, arrays, model.task.channels, order.convert_to_action
         )

@@ -12,7 +12,7 @@ from an_control.monitor.forward_model import ForwardModel
 from an_control.monitor.settings import BudgetSettings
 
 
-class TimeBudget:
+class SearchTimeBudget:
     """The computing time that the monitor's search may still take in the present control step.
 
     The search finds out which input slot feeds which channel, by comparing assignments of slots to

@@ -16,7 +16,7 @@ from an_control.monitor.settings import FREEDOM, CostSettings
 F32 = np.float32
 
 
-class Costs:
+class CostCalculator:
     """A calculator of how badly the reading at each input slot fits each channel.
 
     A slot is a position at which a sensor's readings arrive, a channel is a named input of the
@@ -72,12 +72,12 @@ class Costs:
         """Call all compiled functions once, so that they are compiled before the first tick."""
         count = len(self._binary)
         costs, readings = np.zeros((count, count)), np.zeros((1, count), F32)
-        prediction = forward.predict(readings, np.zeros((1, forward.actions), F32))
-        self.add_tick_costs(costs, readings, prediction.change, readings, prediction)
+        prediction = forward.predict_changes(readings, np.zeros((1, forward.actions), F32))
+        self.add_tick_costs_to_matrix(costs, readings, prediction.change, readings, prediction)
         for kind in (np.float64, F32):  # float32: costs of the identity classifier alone
             self.solve_assignment(costs.astype(kind))
 
-    def add_tick_costs(
+    def add_tick_costs_to_matrix(
         self,
         costs: np.ndarray,
         observed: np.ndarray,
@@ -131,11 +131,11 @@ class Costs:
         """
         for t in range(len(observed)):
             prediction = Prediction(expected[t], scale[t], probability[t])
-            costs += self.compute_channel_costs(
+            costs += self.compute_reading_costs(
                 observed[t][:, None], readings[t][:, None], prediction
             )
 
-    def compute_channel_costs(
+    def compute_reading_costs(
         self, changes: np.ndarray, readings: np.ndarray, prediction: Prediction
     ) -> np.ndarray:
         """Return how badly each channel's reading fits the prediction for that channel, in nats.
@@ -201,11 +201,13 @@ class Costs:
             prediction: The prediction (1, N) for this tick.
         """
         found: np.ndarray = (
-            self.compute_channel_costs(changes[None], readings[None], prediction)[0] - self._usual
+            self.compute_reading_costs(changes[None], readings[None], prediction)[0] - self._usual
         )
         return found
 
-    def compute_change_costs(self, changes: np.ndarray, prediction: Prediction) -> np.ndarray:
+    def compute_reading_change_costs(
+        self, changes: np.ndarray, prediction: Prediction
+    ) -> np.ndarray:
         """Return how badly changes of the readings fit the prediction, as costs (..., N) in nats.
 
         A cost is the negative log-likelihood of a change, or 0 where the change is missing. Binary
@@ -291,7 +293,7 @@ def add_variance_to_error_scale(scale: np.ndarray, variance: np.ndarray) -> np.n
     return found
 
 
-def compute_swap_costs(costs: np.ndarray, slots: np.ndarray) -> np.ndarray:
+def compute_cost_increases_by_swaps(costs: np.ndarray, slots: np.ndarray) -> np.ndarray:
     """Return a matrix (N, N) of how much the total cost grows if channels i and j swap slots.
 
     Args:

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from an_control.monitor.budget import TimeBudget
-from an_control.monitor.costs import Costs
+from an_control.monitor.budget import SearchTimeBudget
+from an_control.monitor.costs import CostCalculator
 from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction
 from an_control.monitor.settings import EvidenceSettings
 from an_control.policy.sizes import WINDOW
@@ -26,7 +26,7 @@ from an_control.policy.sizes import WINDOW
 F32 = np.float32
 
 
-class Candidate(NamedTuple):
+class CandidateAssignment(NamedTuple):
     """A possible assignment of input slots to channels, with how badly it fits the readings."""
 
     slots: np.ndarray
@@ -71,9 +71,9 @@ class Evidence:
     def __init__(
         self,
         forward: ForwardModel,
-        costs: Costs,
+        costs: CostCalculator,
         ticks: int,
-        budget: TimeBudget,
+        budget: SearchTimeBudget,
         settings: EvidenceSettings,
     ) -> None:
         self._forward, self._costs, self._budget = forward, costs, budget
@@ -165,10 +165,12 @@ class Evidence:
         )
         prediction = ahead.prediction._replace(scale=self._reckoned_scale)
         reads = record.reads[None]
-        self._costs.add_tick_costs(self.reckoning, reads, ahead.expected[None], reads, prediction)
+        self._costs.add_tick_costs_to_matrix(
+            self.reckoning, reads, ahead.expected[None], reads, prediction
+        )
         self._reckoned = ahead.likeliest
 
-    def compute_and_store_identity_costs(self) -> np.ndarray:
+    def compute_and_store_identity_classifier_costs(self) -> np.ndarray:
         """Compute the identity classifier's costs for the newest ticks; store and return them.
 
         The identity classifier is the network that says which channel a single input slot's
@@ -177,10 +179,10 @@ class Evidence:
         Returns:
             (slots, channels) the cost in nats of each slot as each channel.
         """
-        self.identity = self.compute_identity_costs()
+        self.identity = self.compute_identity_classifier_costs()
         return self.identity
 
-    def compute_identity_costs(self) -> np.ndarray:
+    def compute_identity_classifier_costs(self) -> np.ndarray:
         """Return the identity classifier's costs for the newest ticks, without storing them.
 
         The identity classifier is the network that says which channel a single input slot's
@@ -192,10 +194,10 @@ class Evidence:
         self._budget.subtract_time_of_evaluations(self._settings.classifier_rows)
         newest = list(self.records)[-WINDOW:]
         _, actions, change, reads = map(np.array, zip(*newest, strict=True))
-        costs = self._forward.compute_identity_costs(reads, change, actions)
+        costs = self._forward.compute_identity_classifier_costs(reads, change, actions)
         return np.minimum(costs, self._settings.max_identity_cost)
 
-    def evaluate_assignment(self, slots: np.ndarray) -> Candidate:
+    def evaluate_assignment(self, slots: np.ndarray) -> CandidateAssignment:
         """Return an assignment together with its costs over all stored ticks.
 
         Args:
@@ -207,16 +209,16 @@ class Evidence:
         if count < len(self.records):
             self._budget.subtract_time_of_evaluations(len(self.records) - count)
             before, actions, change, reads = self._stack_record_fields(count)
-            prediction = self._forward.predict(before[:, slots], actions)
-            self._costs.add_tick_costs(sums, change, prediction.change, reads, prediction)
+            prediction = self._forward.predict_changes(before[:, slots], actions)
+            self._costs.add_tick_costs_to_matrix(sums, change, prediction.change, reads, prediction)
             usual += self._costs.compute_usual_costs_by_channel(prediction)
         self._sums[key] = len(self.records), sums, usual
         costs = self._compute_assignment_independent_costs() + sums
         total = float(costs[slots, self._all].sum())
         excess = (self.initial_costs + sums)[slots, self._all] - usual - self._usual_initial_costs
-        return Candidate(slots, costs, total, excess, len(self.records))
+        return CandidateAssignment(slots, costs, total, excess, len(self.records))
 
-    def compute_total_costs(self, assignments: np.ndarray) -> np.ndarray:
+    def compute_total_cost_of_each_assignment(self, assignments: np.ndarray) -> np.ndarray:
         """Return how badly each of S assignments fits all stored ticks, as an array (S,) in nats.
 
         The value for an assignment is the sum of its costs over all channels and all stored ticks.
@@ -235,8 +237,8 @@ class Evidence:
         self._budget.subtract_time_of_evaluations(self._settings.swap_rows * len(which))
         before, actions, change, reads = self._stack_record_fields(first)
         by_channel = tick[:, None], assignments[which]  # (rows, channels)
-        prediction = self._forward.predict(before[by_channel], actions[tick])
-        costs = self._costs.compute_channel_costs(change[by_channel], reads[by_channel], prediction)
+        prediction = self._forward.predict_changes(before[by_channel], actions[tick])
+        costs = self._costs.compute_reading_costs(change[by_channel], reads[by_channel], prediction)
         totals = totals + np.bincount(which, costs.sum(1), len(assignments))
         self._totals |= {
             key: (ticks, float(total)) for key, total in zip(keys, totals, strict=True)
@@ -265,7 +267,7 @@ class Evidence:
             prediction: The prediction (1, N) for that tick.
         """
         newest = self.records[-1]
-        self._costs.add_tick_costs(
+        self._costs.add_tick_costs_to_matrix(
             costs, newest.change[None], prediction.change, newest.reads[None], prediction
         )
 

@@ -209,7 +209,7 @@ def _read_unique_names(header: Mapping[str, Any], key: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-class OrderMatch(NamedTuple):
+class ChannelOrderEstimate(NamedTuple):
     """An estimate of which input slot feeds which channel, and the reason if it is uncertain."""
 
     slots: np.ndarray
@@ -218,7 +218,7 @@ class OrderMatch(NamedTuple):
     """Why the order is not certain; "" if it is."""
 
 
-class ResponseMatcher:
+class ChannelOrderFinder:
     """A finder of which input slot feeds which channel, by how the sensors respond to a motion.
 
     The readings of one run of the motion are compared with recorded runs, in which the order of the
@@ -275,7 +275,7 @@ class ResponseMatcher:
         alike: np.ndarray = costs + costs.T - own[:, None] - own < self._settings.min_margin
         return alike
 
-    def list_indistinguishable_groups(self) -> list[tuple[str, ...]]:
+    def list_indistinguishable_channel_groups(self) -> list[tuple[str, ...]]:
         """Return the groups of channel ids that the motion cannot tell apart."""
         groups, left = [], set(range(len(self._channels)))
         while left:
@@ -329,7 +329,7 @@ class ResponseMatcher:
         costs: np.ndarray = (0.5 * (squares + self._logs[:, None])).T
         return costs
 
-    def match_channel_order(self, readings: np.ndarray) -> OrderMatch:
+    def find_channel_order(self, readings: np.ndarray) -> ChannelOrderEstimate:
         """Find which input slot feeds which channel, by the readings of one run of the motion.
 
         Args:
@@ -345,7 +345,7 @@ class ResponseMatcher:
         costs = self._compute_costs_by_slot_and_channel(features)
         costs[~seen] = 0.0  # a slot without readings takes the channel that is left
         slots = self._solve(costs)
-        return OrderMatch(slots, self._explain_why_order_is_uncertain(costs, slots, seen))
+        return ChannelOrderEstimate(slots, self._explain_why_order_is_uncertain(costs, slots, seen))
 
     def _explain_why_order_is_uncertain(
         self, costs: np.ndarray, slots: np.ndarray, has_readings: np.ndarray

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from an_control.monitor.excitation import Excitation, ResponseMatcher
+from an_control.monitor.excitation import ChannelOrderFinder, Excitation
 from an_control.monitor.monitored_policy import MonitoredPolicy
 from an_control.monitor.settings import EXCITATION, ExcitationSettings
-from an_control.policy.interface import MonitorReport, WrappingPolicy, check_readings
+from an_control.policy.interface import MonitorReport, WrappingPolicy, check_and_convert_readings
 
 F32 = np.float32
 SAME_ACTION = 1e-3
@@ -66,7 +66,7 @@ class ExcitingPolicy(WrappingPolicy):
             )
         policy.step_array(np.zeros(len(policy.nominal_ids)), policy.nominal_ids)  # compiles it
         self._motion, self._settings = excitation.motion, settings
-        self._matcher = ResponseMatcher(excitation, settings)
+        self._matcher = ChannelOrderFinder(excitation, settings)
         self._ticks = 0
         """The number of ticks in which the policy acted, in this episode."""
         self.order_known = False
@@ -85,7 +85,7 @@ class ExcitingPolicy(WrappingPolicy):
         monitor = self.policy.monitor
         lost = monitor.is_assignment_lost and self._ticks > self._settings.lost_ticks
         if self.order_known and not lost:
-            self.policy.start_with_assumed_slots(monitor.slot_by_channel)
+            self.policy.start_episode_with_assumed_slots(monitor.slot_by_channel)
         else:
             self.order_known = False
             self.policy.reset()
@@ -119,7 +119,7 @@ class ExcitingPolicy(WrappingPolicy):
         if self.order_known:
             self._ticks += 1
             return self.policy.step_array(values, ids)
-        readings = self.policy.arrange_by_slot(check_readings(values, len(ids)), ids)
+        readings = self.policy.arrange_by_slot(check_and_convert_readings(values, len(ids)), ids)
         if np.abs(self._sent - self._wanted).max() > SAME_ACTION:
             self._interruptions += bool(self._wanted.any())
             self._restart_motion()
@@ -141,25 +141,25 @@ class ExcitingPolicy(WrappingPolicy):
 
         If the found order is certain, the policy starts with it; if not, the motion starts again.
         """
-        found = self._matcher.match_channel_order(np.array(self._readings))
+        found = self._matcher.find_channel_order(np.array(self._readings))
         self._problem = found.problem
         self._tries += 1
         if not found.problem:
             self.order_known = True
-            self.policy.start_with_assumed_slots(found.slots)
+            self.policy.start_episode_with_assumed_slots(found.slots)
             return
         last = self._readings[-1]
         self._restart_motion()
         self._readings.append(last)
 
-    def exclude_next_tick_from_evidence(self) -> None:
+    def ignore_next_readings_for_wiring(self) -> None:
         """Do not draw conclusions about the wiring from the next tick's readings.
 
         Call it if the command that was sent corresponds to no action in [-1, 1]. If the motion is
         still being played, it starts again from its beginning.
         """
         if self.order_known:
-            self.policy.exclude_next_tick_from_evidence()
+            self.policy.ignore_next_readings_for_wiring()
         else:
             self._sent = np.full_like(self._wanted, 2.0)
 

@@ -127,7 +127,7 @@ class ForwardModel:
         """The values at which contact sensors and constant channels rest."""
         self.max_roughness = math.inf
         """The roughness of the readings up to which they count as free of noise (see
-        `sensor_noise.estimate_roughness`)."""
+        `sensor_noise.estimate_noise_of_smoothest_channels`)."""
         if self.imputes:
             self._imputation = _get_first_layers(arrays, "imputation", 3)
             self.typical, self.min_seen, self.max_seen = arrays["imputation.typical"].astype(F32)
@@ -145,9 +145,11 @@ class ForwardModel:
             self.limits = FitLimits(measured.max_excess, measured.min_gain, measured.slow)
         self._predict_tick = kernels.predict_next_changes if kernels.COMPILES else None
         self._weights, self._biases = zip(*self._forward, strict=True)
-        self.predict(np.zeros((1, len(self.channels)), F32), np.zeros((1, self.actions), F32))
+        self.predict_changes(
+            np.zeros((1, len(self.channels)), F32), np.zeros((1, self.actions), F32)
+        )
 
-    def predict(self, readings: np.ndarray, actions: np.ndarray) -> Prediction:
+    def predict_changes(self, readings: np.ndarray, actions: np.ndarray) -> Prediction:
         """Predict how the readings change until the next tick.
 
         Args:
@@ -194,13 +196,13 @@ class ForwardModel:
             signals: (N,) the present readings by channel.
             action: (A,) the action that follows them.
         """
-        prediction = self.predict(signals[None], action[None])
+        prediction = self.predict_changes(signals[None], action[None])
         expected = signals + prediction.change[0]
         likeliest = np.where(self.binary, prediction.probability[0], expected)
         return Expectation(signals, action, prediction, expected, likeliest)
 
     @one_blas_thread
-    def impute_missing(
+    def impute_missing_readings(
         self,
         previous_signals: np.ndarray,
         action: np.ndarray,
@@ -229,7 +231,7 @@ class ForwardModel:
         return imputed
 
     @one_blas_thread
-    def compute_identity_costs(
+    def compute_identity_classifier_costs(
         self, readings: np.ndarray, changes: np.ndarray, actions: np.ndarray
     ) -> np.ndarray:
         """Return how improbable it is that each input slot carries each channel.
@@ -243,7 +245,7 @@ class ForwardModel:
             changes: (T, N) the changes that led to these readings.
             actions: (T, A) the actions before the readings.
         """
-        own, common = compute_identity_features(
+        own, common = compute_identity_classifier_inputs(
             readings[None], changes[None], actions[None], self._units
         )
         (first, bias), (second, second_bias), (weight, last_bias) = self._classifier
@@ -254,7 +256,7 @@ class ForwardModel:
         return costs
 
 
-def replace_missing_by_zero(readings: np.ndarray) -> np.ndarray:
+def replace_missing_readings_by_zero(readings: np.ndarray) -> np.ndarray:
     """Return readings with 0 in place of NaN; without NaN, return the given array itself."""
     missing = np.isnan(readings)
     return np.where(missing, F32(0.0), readings) if missing.any() else readings
@@ -271,7 +273,7 @@ def get_channel_ranges_in_training(model: Model) -> dict[str, tuple[float, float
     return dict(zip(model.task.channels, zip(low, high, strict=True), strict=True))
 
 
-def compute_identity_features(
+def compute_identity_classifier_inputs(
     readings: np.ndarray, changes: np.ndarray, actions: np.ndarray, units: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the inputs of the identity classifier, which says which channel a slot carries.
@@ -291,8 +293,8 @@ def compute_identity_features(
     """
     batch, ticks, slots = readings.shape
     own = np.zeros((batch, 2, WINDOW, slots), F32)
-    own[:, 0, WINDOW - ticks :] = replace_missing_by_zero(readings) / units[0]
-    size = replace_missing_by_zero(changes)
+    own[:, 0, WINDOW - ticks :] = replace_missing_readings_by_zero(readings) / units[0]
+    size = replace_missing_readings_by_zero(changes)
     own[:, 1, WINDOW - ticks :] = np.sign(size) * np.log1p(np.abs(size) / units[1])
     common = np.zeros((batch, WINDOW, actions.shape[2] + 1), F32)
     common[:, WINDOW - ticks :, :-1] = actions

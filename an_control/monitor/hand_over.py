@@ -80,13 +80,13 @@ class HandOverPolicy(WrappingPolicy):
         self.policy.previous_action = student_action
         return student_action
 
-    def exclude_next_tick_from_evidence(self) -> None:
+    def ignore_next_readings_for_wiring(self) -> None:
         """Do not draw conclusions about the wiring from the next tick's readings.
 
         Call it if the command that was sent corresponds to no action in [-1, 1].
         """
-        self.policy.exclude_next_tick_from_evidence()
-        self.student.exclude_next_tick_from_evidence()
+        self.policy.ignore_next_readings_for_wiring()
+        self.student.ignore_next_readings_for_wiring()
 
     @property
     def _acting_policy(self) -> Policy:

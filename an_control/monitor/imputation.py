@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from an_control.monitor.assignment import Assignment
-from an_control.monitor.costs import Costs
+from an_control.monitor.costs import CostCalculator
 from an_control.monitor.forward_model import Expectation, ForwardModel
 from an_control.monitor.settings import ImputationSettings
 from an_control.policy.sizes import WINDOW
@@ -48,7 +48,9 @@ class Imputation:
         settings: The tuned numbers of the imputation.
     """
 
-    def __init__(self, forward: ForwardModel, costs: Costs, settings: ImputationSettings) -> None:
+    def __init__(
+        self, forward: ForwardModel, costs: CostCalculator, settings: ImputationSettings
+    ) -> None:
         self._forward, self._costs, self._settings = forward, costs, settings
         self._since: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=settings.replay_ticks)
         """While slots stay missing, a pair for each tick since the first one with a missing slot,
@@ -69,7 +71,7 @@ class Imputation:
         """(N,) the signals before the first tick with missing slots; None at an episode's start."""
         self._since.clear()
 
-    def exclude_last_tick_from_comparison(self) -> None:
+    def forget_readings_of_last_tick(self) -> None:
         """Delete the stored readings of the last tick, so that the next is not compared with it."""
         self.readings = None
 
@@ -94,7 +96,7 @@ class Imputation:
         self._since.clear()
         return False
 
-    def compare_with_previous_tick(
+    def compare_with_expected_readings(
         self, readings: np.ndarray, action: np.ndarray, assignment: Assignment
     ) -> Continuation | None:
         """Compare a tick's readings with those that are expected after the previous tick.
@@ -128,10 +130,12 @@ class Imputation:
             return float(np.partition(above, place)[place]) if len(above) else 0.0
 
         costs, reads = np.zeros((len(readings),) * 2), readings[None]
-        self._costs.add_tick_costs(costs, reads, expectation.expected[None], reads, prediction)
+        self._costs.add_tick_costs_to_matrix(
+            costs, reads, expectation.expected[None], reads, prediction
+        )
         return Continuation(costs, compute_low_quantile_of_excess_costs, expectation)
 
-    def remove_ticks_before_move(self) -> None:
+    def forget_ticks_before_move(self) -> None:
         """Remove the stored ticks, because signals moved between input slots before this tick.
 
         So `reestimate_missing_signals` will only use ticks after the move.
@@ -201,7 +205,9 @@ class Imputation:
         if self.signals is None:
             self.signals = np.where(missing, self._forward.typical, signals)
         else:
-            self.signals = self._forward.impute_missing(self.signals, action, signals, missing)
+            self.signals = self._forward.impute_missing_readings(
+                self.signals, action, signals, missing
+            )
 
     def store_tick_without_evidence(
         self, readings: np.ndarray, assignment: Assignment
@@ -224,9 +230,7 @@ class Imputation:
         self.readings = np.where(np.isnan(readings), self.readings, readings)
         return readings[assignment.outputs]
 
-    def store_tick_with_unchanged_readings(
-        self, readings: np.ndarray, assignment: Assignment
-    ) -> None:
+    def store_tick_of_pass_through_mode(self, readings: np.ndarray, assignment: Assignment) -> None:
         """Store a tick whose readings reach the policy unchanged.
 
         If a reading is missing, the signals count as unknown, so that the next tick is not compared
@@ -319,7 +323,7 @@ class Imputation:
             assignment: Which input slot feeds which channel.
         """
         assert self.signals is not None
-        self.signals = self._forward.impute_missing(
+        self.signals = self._forward.impute_missing_readings(
             self.signals, action, signals, np.isnan(signals)
         )
         if self.readings is not None:

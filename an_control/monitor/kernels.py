@@ -33,8 +33,8 @@ def add_tick_costs_to_matrix(
     """Add to `costs` how badly each slot's readings of T ticks fit each channel, in place.
 
     The cost of input slot i as channel k is the negative log-likelihood, in nats, of the slot's
-    reading under the prediction for the channel. `Costs.compute_channel_costs` computes the same in
-    numpy; the tests compare both.
+    reading under the prediction for the channel. `CostCalculator.compute_reading_costs` computes
+    the same in numpy; the tests compare both.
 
     Args:
         costs: (slots, channels) float64 the costs so far; changed in place.
@@ -142,7 +142,7 @@ def predict_next_changes(inputs, weights, biases, usual_change):
 
     Returns:
         (3, 1, N): each channel's change, the scale of its error, and for a binary channel the
-        probability that it reads 1. See `ForwardModel.predict`.
+        probability that it reads 1. See `ForwardModel.predict_changes`.
     """
     x, last = inputs, len(weights) - 1
     for layer in range(last + 1):

@@ -13,7 +13,7 @@ nats are costs (negative log-likelihoods in nats) above their usual value.
 | `RobotFit` | repeated readings; excess nats of each tick | whether the model fits the robot |
 | `SensorNoise` | readings | the standard deviation of the noise, which enters all costs |
 | `ForwardModel` | the last signals and action | the expected readings |
-| `ChangeDetector` | costs of the readings; assignment | a move, or else the tick's excess nats |
+| `MoveDetector` | costs of the readings; assignment | a move, or else the tick's excess nats |
 | `AssignmentSearch` | a move or else a record; assignment | assignment |
 | `PartialSearch` | readings, while some are missing; assignment | assignment |
 | `SensorNoise` | signals; expected readings | filtered signals |
@@ -32,19 +32,19 @@ from typing import NamedTuple
 import numpy as np
 
 from an_control.monitor.assignment import Assignment
-from an_control.monitor.budget import TimeBudget
-from an_control.monitor.costs import Costs
+from an_control.monitor.budget import SearchTimeBudget
+from an_control.monitor.costs import CostCalculator
 from an_control.monitor.evidence import TickRecord
 from an_control.monitor.forward_model import (
     Expectation,
     ForwardModel,
     Prediction,
-    replace_missing_by_zero,
+    replace_missing_readings_by_zero,
 )
 from an_control.monitor.imputation import Imputation, PolicyInput
 from an_control.monitor.partial_search import PartialSearch
 from an_control.monitor.robot_fit import RobotFit
-from an_control.monitor.search import AssignmentSearch, ChangeDetector, Phase
+from an_control.monitor.search import AssignmentSearch, MoveDetector, SearchPhase
 from an_control.monitor.sensor_delay import SensorDelay
 from an_control.monitor.sensor_noise import SensorNoise
 from an_control.monitor.settings import MONITOR, MonitorSettings
@@ -90,9 +90,9 @@ class IdentityMonitor:
         self.channels = forward.channels
         count = len(self.channels)
         self._forward, self._ordered, self._settings = forward, ordered, settings
-        self._costs = costs = Costs(forward, settings.costs)
-        self._detector = ChangeDetector(costs, count, settings.detector)
-        self._budget = TimeBudget(forward, settings.budget)
+        self._costs = costs = CostCalculator(forward, settings.costs)
+        self._detector = MoveDetector(costs, count, settings.detector)
+        self._budget = SearchTimeBudget(forward, settings.budget)
         self.fit = RobotFit(forward.limits, count, forward.still_values, settings.fit)
         self._search = AssignmentSearch(forward, costs, self._budget, self.fit, settings)
         self._imputation = Imputation(forward, costs, settings.imputation)
@@ -134,7 +134,7 @@ class IdentityMonitor:
         self._sensors.reset()
         self._costs.noise_sd = 0.0
 
-    def start_with_assumed_slots(self, slots: np.ndarray) -> None:
+    def start_episode_with_assumed_slots(self, slots: np.ndarray) -> None:
         """Start an episode with the assumption that the channels are fed by given input slots.
 
         From the first tick on, the policy gets each signal under the id of its channel.
@@ -162,7 +162,7 @@ class IdentityMonitor:
             (N,) the policy's reading for each channel id, NaN if it is missing and not estimated.
             If the readings are delayed, these are predictions of the present ones.
         """
-        self.delay.update_delay_by_comparison()
+        self.delay.try_another_delay_on_stored_tick()
         action = self.delay.store_and_get_delayed_action(action)
         tick = MonitorTick(
             readings,
@@ -181,13 +181,13 @@ class IdentityMonitor:
             if self._imputation.count_tick_and_check_if_partial_search_is_needed(
                 np.isnan(tick.readings)
             ):
-                estimate = self._process_incomplete_tick
+                estimate = self._estimate_from_incomplete_tick
             elif not readings_follow_action and self._imputation.readings is not None:
-                estimate = self._process_tick_without_evidence
+                estimate = self._estimate_from_tick_without_evidence
             elif self._can_replace_repeated_message(assignment):
                 estimate = self._replace_repeated_message
             else:
-                estimate = self._process_complete_tick
+                estimate = self._estimate_from_complete_tick
         self.assignment, signals = estimate(tick, assignment)
         self._budget.reset_for_tick(model_fits=not self._passes)
         late = self.delay.ticks and not self.assignment.lost
@@ -203,13 +203,13 @@ class IdentityMonitor:
             action: (A,) the last action. The prediction is used if `step` gets the same one.
         """
         self._search.continue_postponed_work(self.assignment)
-        self.delay.update_delay_by_comparison()
+        self.delay.try_another_delay_on_stored_tick()
         imputation = self._imputation
         if imputation.readings is not None and imputation.signals is not None:
             action = self.delay.get_action_that_next_readings_follow(action)
             self._ahead = self._get_expected_readings(imputation.signals, action)
 
-    def _process_complete_tick(
+    def _estimate_from_complete_tick(
         self, tick: MonitorTick, assignment: Assignment
     ) -> tuple[Assignment, PolicyInput]:
         """Process a tick without missing slots, or with slots missing only for a few ticks so far.
@@ -226,7 +226,7 @@ class IdentityMonitor:
         assignment = self._revert_assignment_if_noise_begins(assignment, readings)
         expectation = likeliest = None
         if imputation.signals is None or imputation.readings is None:
-            assignment = self._search.start_verification(assignment)
+            assignment = self._search.start_verifying_assignment(assignment)
             self._detector.restart_with_excess(self._settings.detector.unknown)
         else:
             expectation = self._get_expected_readings(imputation.signals, tick.action)
@@ -239,7 +239,7 @@ class IdentityMonitor:
                 assignment, readings, imputation.readings, expectation
             )
             if assignment.slots is before:
-                self.delay.store_tick_for_comparison(expectation, readings[before])
+                self.delay.store_tick_for_trying_delays(expectation, readings[before])
         if self._ordered and not assignment.lost:
             assignment = assignment.copy_with_unpinned_outputs()
         may_follow = not assignment.lost or self.fit.limits is None
@@ -247,7 +247,7 @@ class IdentityMonitor:
             self._search.is_verifying_move and may_follow
         )
         self._stable_ticks = self._stable_ticks + 1 if assignment.slots is before else 0
-        signals = self._search.blend_likely_readings(assignment, readings)
+        signals = self._search.blend_readings_of_likely_slots(assignment, readings)
         if expectation is None or not self.noise.sd or assignment.lost:
             given = imputation.store_and_impute_tick(
                 readings, tick.action, assignment, signals, likeliest
@@ -279,21 +279,23 @@ class IdentityMonitor:
         detector, search, prediction = self._detector, self._search, expectation.prediction
         known, new = not assignment.lost, search.count_tick_and_check_if_assignment_is_new()
         costs, reads = np.zeros((len(readings), len(readings))), readings[None]
-        self._costs.add_tick_costs(costs, reads, expectation.expected[None], reads, prediction)
+        self._costs.add_tick_costs_to_matrix(
+            costs, reads, expectation.expected[None], reads, prediction
+        )
         move = detector.detect_move(costs, prediction, assignment, assignment_is_new=new)
         if move is not None:
             assignment = assignment.copy_with_unpinned_outputs() if known else assignment
             self.noise.discard_recorded_readings()
             assignment = assignment._replace(detected=True)
-            found = search.start_move_verification(assignment, move, expectation)
+            found = search.start_verifying_move(assignment, move, expectation)
             if found.slots is assignment.slots:
-                self.fit.update_fit_from_excess(detector.excess, assignment_known=known)
+                self.fit.update_fit_from_excess_nll(detector.excess, assignment_known=known)
             return found
-        self.fit.update_fit_from_excess(detector.excess, assignment_known=known)
+        self.fit.update_fit_from_excess_nll(detector.excess, assignment_known=known)
         found = search.update_assignment(
             assignment,
             TickRecord(
-                replace_missing_by_zero(previous_readings),
+                replace_missing_readings_by_zero(previous_readings),
                 expectation.action,
                 readings - previous_readings,
                 readings,
@@ -302,7 +304,7 @@ class IdentityMonitor:
             readings_unexplained=detector.excess_nll > detector.max_excess_nll,
             readings_surprising=detector.is_excess_high,
         )
-        if search.phase is Phase.SEEK and found is not assignment:
+        if search.phase is SearchPhase.SEEK and found is not assignment:
             detector.restart_with_excess(0.0)
         return self._mark_assignment_known_if_sure(found)
 
@@ -320,7 +322,7 @@ class IdentityMonitor:
             self._known = assignment.slots
         return assignment
 
-    def _process_incomplete_tick(
+    def _estimate_from_incomplete_tick(
         self, tick: MonitorTick, assignment: Assignment
     ) -> tuple[Assignment, PolicyInput]:
         """Process a tick with missing slots that only `PartialSearch` can handle.
@@ -335,26 +337,26 @@ class IdentityMonitor:
         imputation, partial, slots = self._imputation, self._partial, assignment.slots
         readings, continuation = tick.readings, None
         if self._forward.imputes:
-            self.noise.update_estimate_and_check_onset(readings)
+            self.noise.update_noise_estimate_and_check_onset(readings)
             self._copy_noise_estimate_to_costs()
         if tick.evidence:
             if partial.explained:
-                continuation = imputation.compare_with_previous_tick(
+                continuation = imputation.compare_with_expected_readings(
                     readings, tick.action, assignment
                 )
             assignment = partial.update_assignment(readings, tick.action, assignment, continuation)
         else:
-            partial.exclude_tick_from_evidence()
+            partial.exclude_tick_from_search()
         assignment = self._mark_assignment_lost(assignment)
         if assignment.detected:
-            imputation.remove_ticks_before_move()
+            imputation.forget_ticks_before_move()
             self.noise.discard_recorded_readings()
         if self._ordered and partial.explained:
             assignment = assignment._replace(outputs=assignment.slots)
         if assignment.slots is not slots:
             imputation.reestimate_missing_signals(assignment)
         elif continuation is not None:
-            self.delay.store_tick_for_comparison(continuation.expectation, readings[slots])
+            self.delay.store_tick_for_trying_delays(continuation.expectation, readings[slots])
             if self.noise.sd:
                 signals = self._filter_noise(readings[slots], continuation.expectation)
                 readings = assignment.arrange_by_slot(signals)
@@ -363,7 +365,7 @@ class IdentityMonitor:
         )
         return assignment, given
 
-    def _process_tick_without_evidence(
+    def _estimate_from_tick_without_evidence(
         self, tick: MonitorTick, assignment: Assignment
     ) -> tuple[Assignment, PolicyInput]:
         """Process a tick whose readings do not follow from the last action.
@@ -425,14 +427,14 @@ class IdentityMonitor:
         imputation, readings, slots = self._imputation, tick.as_read, assignment.slots
         before, signals = imputation.readings, imputation.signals
         if self._forward.imputes:
-            self.noise.update_estimate_and_check_onset(readings)
+            self.noise.update_noise_estimate_and_check_onset(readings)
             self._copy_noise_estimate_to_costs()
         complete = tick.evidence and not np.isnan(readings).any()
         if complete and before is not None and signals is not None:
             prediction = self._get_expected_readings(signals, tick.action).prediction
             reads = readings[slots]
             excess = self._costs.compute_excess_costs_by_channel(reads - signals, reads, prediction)
-            self.fit.update_fit_from_excess(
+            self.fit.update_fit_from_excess_nll(
                 float((excess - self._costs.compute_costs_added_by_noise(prediction)).sum()),
                 assignment_known=False,
             )
@@ -440,7 +442,7 @@ class IdentityMonitor:
             assignment = self._search.reconsider_assignment(assignment, record)
             if assignment.slots is not slots:
                 self.fit.restart_mean_excess_costs()
-        imputation.store_tick_with_unchanged_readings(readings, assignment)
+        imputation.store_tick_of_pass_through_mode(readings, assignment)
         return assignment, readings[assignment.outputs]
 
     def _toggle_pass_through_mode(self, assignment: Assignment) -> Assignment:
@@ -472,7 +474,7 @@ class IdentityMonitor:
         if self._search.is_verifying_move and self.fit.limits is not None:
             assignment = assignment._replace(outputs=assignment.previous_outputs)
         self._search.suspend()
-        self._imputation.exclude_last_tick_from_comparison()
+        self._imputation.forget_readings_of_last_tick()
         return assignment.copy_marked_as_lost()
 
     def _revert_assignment_if_noise_begins(
@@ -492,7 +494,7 @@ class IdentityMonitor:
             return assignment
         if self._stable_ticks >= self._settings.trust.settled_ticks and not assignment.lost:
             self._settled = assignment
-        if not self._imputation.missing_ticks and self.noise.update_estimate_and_check_onset(
+        if not self._imputation.missing_ticks and self.noise.update_noise_estimate_and_check_onset(
             readings
         ):
             assignment = self._mark_assignment_lost(assignment.copy_with_slots(self._settled.slots))

@@ -27,7 +27,7 @@ from an_control.policy.interface import (
     MonitorReport,
     Policy,
     WrappingPolicy,
-    check_readings,
+    check_and_convert_readings,
     check_unique_ids,
 )
 from an_control.policy.sizes import Monitor
@@ -77,16 +77,16 @@ class MonitoredPolicy(WrappingPolicy):
         """A pair: the last tick's assignment, and for each id the index (N,) of the channel whose
         signal it gets."""
 
-    def start_with_assumed_slots(self, slots: np.ndarray) -> None:
+    def start_episode_with_assumed_slots(self, slots: np.ndarray) -> None:
         """Start an episode with the assumption that the channels are fed by given input slots.
 
         Args:
             slots: (N,) the input slot that is assumed to feed each channel.
         """
         self.reset()
-        self.monitor.start_with_assumed_slots(slots)
+        self.monitor.start_episode_with_assumed_slots(slots)
 
-    def exclude_next_tick_from_evidence(self) -> None:
+    def ignore_next_readings_for_wiring(self) -> None:
         """Do not draw conclusions about the wiring from the next tick's readings.
 
         Call it if the command that was sent corresponds to no action in [-1, 1], because the
@@ -103,7 +103,7 @@ class MonitoredPolicy(WrappingPolicy):
         if (slots == np.arange(len(slots))).all():
             self.monitor.reset()
         else:
-            self.monitor.start_with_assumed_slots(slots)
+            self.monitor.start_episode_with_assumed_slots(slots)
         self._saved.clear()
         self._since.clear()
 
@@ -118,7 +118,7 @@ class MonitoredPolicy(WrappingPolicy):
             ValueError: The readings are not valid, as in `Policy.step_array`.
             TypeError: The values are not real numbers.
         """
-        values = check_readings(values, len(ids))
+        values = check_and_convert_readings(values, len(ids))
         before = self.monitor.assignment
         readings = self.arrange_by_slot(values, ids)
         signals = self.monitor.step(readings, self._action, readings_follow_action=self._evidence)
@@ -145,7 +145,7 @@ class MonitoredPolicy(WrappingPolicy):
         """Return the readings (N,) in the order of input slots, NaN where missing or invalid.
 
         Args:
-            values: The readings in the order of `ids`, as `check_readings` returns them.
+            values: The readings in the order of `ids`, from `check_and_convert_readings`.
             ids: The channel id of each reading.
 
         Raises:

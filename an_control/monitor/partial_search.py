@@ -81,7 +81,7 @@ class PartialSearch:
         self._restart_search()
         self._known = True
 
-    def exclude_tick_from_evidence(self) -> None:
+    def exclude_tick_from_search(self) -> None:
         """Leave the present tick out of the search: it is no evidence for or against rewiring.
 
         Evidence comes from two successive ticks, so the next tick is not compared with this one.
@@ -236,7 +236,7 @@ class PartialSearch:
             has_reading: (N,) True for input slots with a reading.
         """
         actions, changes, reads = map(np.array, zip(*self._records, strict=True))
-        costs = self._forward.compute_identity_costs(reads, changes, actions)
+        costs = self._forward.compute_identity_classifier_costs(reads, changes, actions)
         costs = _subtract_lowest_cost_of_each_slot(costs, has_reading, self._max_cost)
         self._costs += max(self._settings.rate, 1.0 / self._ticks) * (costs - self._costs)
 

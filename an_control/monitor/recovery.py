@@ -19,7 +19,7 @@ from an_control.policy.sizes import VisionSizes
 from an_control.policy.task import MAX_RECOVERY
 
 
-def resolve_recovery_threshold(model: Model, requested_threshold: float | None) -> float:
+def resolve_stillness_threshold(model: Model, requested_threshold: float | None) -> float:
     """Return the threshold below which a robot counts as standing still.
 
     It is a mean change of the readings, see `RecoveringPolicy`. If it is 0, robots that stand still

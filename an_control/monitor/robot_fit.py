@@ -15,7 +15,7 @@ from collections import deque
 
 import numpy as np
 
-from an_control.monitor.evidence import Candidate
+from an_control.monitor.evidence import CandidateAssignment
 from an_control.monitor.forward_model import FitLimits
 from an_control.monitor.settings import FitSettings
 
@@ -104,7 +104,7 @@ class RobotFit:
             return self._settings.min_gain
         return self.limits.min_gain * (1.0 if self._seen else self._settings.caution)
 
-    def update_fit_from_excess(self, excess_nll: float, *, assignment_known: bool) -> None:
+    def update_fit_from_excess_nll(self, excess_nll: float, *, assignment_known: bool) -> None:
         """Update the estimate of whether the model fits the robot by one tick's prediction errors.
 
         Args:
@@ -164,7 +164,9 @@ class RobotFit:
         self._repeats *= self._settings.fade
         self._left = self._settings.ticks
 
-    def does_move_explain_readings(self, current: Candidate, alternative: Candidate) -> bool:
+    def does_move_explain_readings(
+        self, current: CandidateAssignment, alternative: CandidateAssignment
+    ) -> bool:
         """Return whether an assumed rewiring explains the readings well enough to be accepted.
 
         If it is assumed, the readings of the rewired channels must fit the forward model much

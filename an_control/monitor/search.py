@@ -1,9 +1,9 @@
 """The search for which input slot feeds which channel, by the collected evidence.
 
-A `ChangeDetector` detects that sensor signals may have moved to other slots, and measures how well
+A `MoveDetector` detects that sensor signals may have moved to other slots, and measures how well
 an assignment explains the readings. An `AssignmentSearch` finds the assignment that explains them
-best; its `Phase` says how it uses a tick's record. Expected readings depend on the assignment, so
-expected readings and assignments are computed in turns.
+best; its `SearchPhase` says how it uses a tick's record. Expected readings depend on the
+assignment, so expected readings and assignments are computed in turns.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from an_control.monitor.assignment import Assignment
-from an_control.monitor.budget import TimeBudget
-from an_control.monitor.costs import Costs, compute_swap_costs
-from an_control.monitor.evidence import Candidate, Evidence, TickRecord
+from an_control.monitor.budget import SearchTimeBudget
+from an_control.monitor.costs import CostCalculator, compute_cost_increases_by_swaps
+from an_control.monitor.evidence import CandidateAssignment, Evidence, TickRecord
 from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction
 from an_control.monitor.robot_fit import RobotFit
 from an_control.monitor.settings import DetectorSettings, MonitorSettings
@@ -26,7 +26,7 @@ from an_control.policy.sizes import WINDOW
 F32 = np.float32
 
 
-class Move(NamedTuple):
+class SuspectedMove(NamedTuple):
     """A suspected rewiring: before a tick, signals seem to have moved to other input slots."""
 
     costs: np.ndarray
@@ -37,7 +37,7 @@ class Move(NamedTuple):
     """(N,) the usual costs of each channel in such a tick, in nats."""
 
 
-class ChangeDetector:
+class MoveDetector:
     """A detector of ticks in which sensor signals have moved to other input slots.
 
     It suspects a move if another assignment of slots to channels explains a tick's readings much
@@ -51,7 +51,9 @@ class ChangeDetector:
         settings: The tuned numbers of the detector.
     """
 
-    def __init__(self, costs: Costs, channel_count: int, settings: DetectorSettings) -> None:
+    def __init__(
+        self, costs: CostCalculator, channel_count: int, settings: DetectorSettings
+    ) -> None:
         self._costs, self._settings, self._all = costs, settings, np.arange(channel_count)
         self.max_excess_nll = (
             settings.max_excess_nll + settings.max_excess_nll_per_channel * channel_count
@@ -87,7 +89,7 @@ class ChangeDetector:
         assignment: Assignment,
         *,
         assignment_is_new: bool,
-    ) -> Move | None:
+    ) -> SuspectedMove | None:
         """Detect whether signals arrive in other input slots than a tick before.
 
         Return the move, or None. Without a move, `excess_nll` and `consistent` are updated.
@@ -118,7 +120,7 @@ class ChangeDetector:
         present_cost: float,
         min_gain: float,
         prediction: Prediction,
-    ) -> Move | None:
+    ) -> SuspectedMove | None:
         """Return the move to the assignment of least cost, or None if it gains too little.
 
         Args:
@@ -136,10 +138,10 @@ class ChangeDetector:
         gain = present_cost - float(moved[best, self._all].sum())
         if gain <= min_gain:
             return None
-        return Move(moved, best, self._costs.compute_usual_costs_by_channel(prediction))
+        return SuspectedMove(moved, best, self._costs.compute_usual_costs_by_channel(prediction))
 
 
-class Phase(Enum):
+class SearchPhase(Enum):
     """A phase of `AssignmentSearch`, which decides what is done with the next tick's readings."""
 
     STAND_BY = "wait: there is no evidence yet, and the next tick starts the search"
@@ -153,19 +155,19 @@ class Phase(Enum):
 class AssignmentSearch:
     """The search for which input slot feeds which channel, by the readings of the last ticks.
 
-    It starts with a call of `start_verification`. In each further tick, call
-    `count_tick_and_check_if_assignment_is_new` first. Then call `start_move_verification` if sensor
+    It starts with a call of `start_verifying_assignment`. In each further tick, call
+    `count_tick_and_check_if_assignment_is_new` first. Then call `start_verifying_move` if sensor
     signals seem to have moved to other slots, or else `update_assignment`. If the model does not
     fit the robot, call only `reconsider_assignment`.
 
     | phase | ends | next phase |
     |---|---|---|
-    | STAND_BY | by `start_verification` | VERIFY_START |
+    | STAND_BY | by `start_verifying_assignment` | VERIFY_START |
     | VERIFY_START | by `confirm_initial_assignment`, or after `verify_ticks` ticks | REVIEW |
     | VERIFY_MOVE | after `verify_ticks` ticks | REVIEW |
     | REVIEW | if the assignment does not explain the readings, when a review is due | SEEK |
     | SEEK | if all candidates are compared, or the readings are explained again | REVIEW |
-    | any | by `start_move_verification` | VERIFY_MOVE |
+    | any | by `start_verifying_move` | VERIFY_MOVE |
     | any | by `reconsider_assignment` | RECONSIDER |
     | any | by `suspend` | STAND_BY |
 
@@ -178,14 +180,14 @@ class AssignmentSearch:
         settings: The tuned numbers of the monitor.
     """
 
-    phase: Phase
+    phase: SearchPhase
     _costs: np.ndarray  # (slots, channels) under the present assignment
 
     def __init__(
         self,
         forward: ForwardModel,
-        costs: Costs,
-        budget: TimeBudget,
+        costs: CostCalculator,
+        budget: SearchTimeBudget,
         fit: RobotFit,
         settings: MonitorSettings,
     ) -> None:
@@ -214,25 +216,25 @@ class AssignmentSearch:
         self.suspend()
 
     def suspend(self) -> None:
-        """Remove the stored ticks and stop the search, until `start_verification` is called."""
+        """Remove the stored ticks and stop the search until `start_verifying_assignment`."""
         self._evidence.restart_with_initial_costs(np.zeros((len(self._all), len(self._all))))
         self._newest.restart_with_initial_costs(np.zeros((len(self._all), len(self._all))))
         self._put_off: Prediction | None = None
-        self._to_swap: Candidate | None = None
+        self._to_swap: CandidateAssignment | None = None
         self._swapped: np.ndarray | None = None
         """(N,) an assignment with two channels swapped, which the next tick compares."""
         self._surprising = False
-        self._candidates: Iterator[Candidate] | None = None
+        self._candidates: Iterator[CandidateAssignment] | None = None
         """The candidates that are still to be compared while another assignment is searched for."""
-        self.phase, self._moved = Phase.STAND_BY, False
+        self.phase, self._moved = SearchPhase.STAND_BY, False
         self._ticks, self._age = 0, self._settings.verify_ticks
 
     @property
     def is_verifying_move(self) -> bool:
         """Whether a detected move of signals between input slots is still being verified."""
-        return self.phase is Phase.VERIFY_MOVE and self._age < self._settings.verify_ticks
+        return self.phase is SearchPhase.VERIFY_MOVE and self._age < self._settings.verify_ticks
 
-    def start_verification(self, assignment: Assignment) -> Assignment:
+    def start_verifying_assignment(self, assignment: Assignment) -> Assignment:
         """Start to check an assignment by the next ticks; return the best assignment so far.
 
         Earlier ticks are removed. Until enough new ticks are stored, a prior favours the given
@@ -243,11 +245,11 @@ class AssignmentSearch:
         """
         prior = np.full((len(self._all), len(self._all)), self._settings.nominal_prior)
         prior[assignment.slots, self._all] = 0.0
-        self.phase, self._moved = Phase.VERIFY_START, False
+        self.phase, self._moved = SearchPhase.VERIFY_START, False
         return self._restart_verification(assignment, prior, assignment.slots)
 
-    def start_move_verification(
-        self, assignment: Assignment, move: Move, expectation: Expectation
+    def start_verifying_move(
+        self, assignment: Assignment, move: SuspectedMove, expectation: Expectation
     ) -> Assignment:
         """Start to check by the next ticks whether signals have really moved to other slots.
 
@@ -258,7 +260,7 @@ class AssignmentSearch:
             move: The detected move.
             expectation: The signals that were expected in this tick.
         """
-        self.phase, self._moved = Phase.VERIFY_MOVE, True
+        self.phase, self._moved = SearchPhase.VERIFY_MOVE, True
         assignment = self._restart_verification(assignment, move.costs, move.slots, move.usual)
         self._evidence.start_dead_reckoning(expectation)
         return assignment
@@ -323,13 +325,13 @@ class AssignmentSearch:
         """
         self._add_record(record)
         self.phase = self._choose_phase(readings_unexplained)
-        if self.phase is Phase.SEEK:
+        if self.phase is SearchPhase.SEEK:
             return self._search_all_assignments(assignment)
-        if self.phase is Phase.REVIEW:
+        if self.phase is SearchPhase.REVIEW:
             return self._review_assignment(assignment, prediction, readings_surprising)
         return self._verify_assignment(assignment)
 
-    def _choose_phase(self, readings_unexplained: bool) -> Phase:
+    def _choose_phase(self, readings_unexplained: bool) -> SearchPhase:
         """Return the phase of the search in this tick.
 
         Args:
@@ -337,11 +339,11 @@ class AssignmentSearch:
                 readings.
         """
         if self._age <= self._settings.verify_ticks:
-            return Phase.VERIFY_MOVE if self._moved else Phase.VERIFY_START
+            return SearchPhase.VERIFY_MOVE if self._moved else SearchPhase.VERIFY_START
         return (
-            Phase.SEEK
+            SearchPhase.SEEK
             if readings_unexplained and (self._is_review_due or self._candidates)
-            else Phase.REVIEW
+            else SearchPhase.REVIEW
         )
 
     @property
@@ -375,7 +377,7 @@ class AssignmentSearch:
             assignment: The present assignment, which is being verified.
         """
         evidence = self._evidence
-        identity = evidence.compute_and_store_identity_costs()
+        identity = evidence.compute_and_store_identity_classifier_costs()
         found = [evidence.evaluate_assignment(assignment.previous)]
         for candidate in self._iterate_candidates_after_move(assignment, identity):
             found.append(candidate)
@@ -388,7 +390,7 @@ class AssignmentSearch:
 
     def _iterate_candidates_after_move(
         self, assignment: Assignment, identity_costs: np.ndarray
-    ) -> Iterator[Candidate]:
+    ) -> Iterator[CandidateAssignment]:
         """Yield assignments that may explain the ticks since signals moved between input slots.
 
         Args:
@@ -421,7 +423,7 @@ class AssignmentSearch:
         """
         if self._candidates is None:
             self._counted = False
-            self._sought: list[Candidate] = []
+            self._sought: list[CandidateAssignment] = []
             self._candidates = self._iterate_candidates_for_newest_ticks(assignment.slots)
         for candidate in self._candidates:
             self._sought.append(candidate)
@@ -429,7 +431,7 @@ class AssignmentSearch:
                 return assignment
         self._candidates = None
         present, *others = self._sought
-        newest = self._newest.compute_identity_costs()
+        newest = self._newest.compute_identity_classifier_costs()
         agreed = [
             one
             for one in others
@@ -437,7 +439,9 @@ class AssignmentSearch:
         ]
         return self._choose_best_assignment(assignment, [present, *agreed])
 
-    def _iterate_candidates_for_newest_ticks(self, slots: np.ndarray) -> Iterator[Candidate]:
+    def _iterate_candidates_for_newest_ticks(
+        self, slots: np.ndarray
+    ) -> Iterator[CandidateAssignment]:
         """Yield the present assignment, then others that may explain the newest ticks better.
 
         Args:
@@ -445,7 +449,7 @@ class AssignmentSearch:
         """
         evidence = self._evidence.copy()
         evidence.set_initial_costs_to_zero()
-        identity = evidence.compute_and_store_identity_costs()
+        identity = evidence.compute_and_store_identity_classifier_costs()
         present = evidence.evaluate_assignment(slots)
         yield present
         for start in (identity, identity + present.costs):
@@ -462,7 +466,7 @@ class AssignmentSearch:
             record: The readings of the tick by slot, with those before it.
         """
         self._add_record(record)
-        self.phase = Phase.RECONSIDER
+        self.phase = SearchPhase.RECONSIDER
         self._ticks += 1
         if self._candidates is None:
             ticks = self._settings.verify_ticks
@@ -524,7 +528,7 @@ class AssignmentSearch:
             ):
                 return assignment
         if not self._is_change_supported_by_classifier(
-            self._newest.compute_identity_costs(), assignment.slots, slots
+            self._newest.compute_identity_classifier_costs(), assignment.slots, slots
         ):
             return assignment
         self.rewires += 1
@@ -560,7 +564,7 @@ class AssignmentSearch:
         If a detected rewiring is being verified instead, that verification continues.
         """
         if not self._moved:
-            self._age, self.phase = self._settings.verify_ticks, Phase.REVIEW
+            self._age, self.phase = self._settings.verify_ticks, SearchPhase.REVIEW
 
     def compute_min_swap_cost(self, assignment: Assignment) -> float:
         """Return the smallest increase of the costs, in nats, by a swap of two channels' slots.
@@ -586,7 +590,9 @@ class AssignmentSearch:
         sure: np.ndarray = self._compute_swap_costs(assignment).min(1) >= min_nats
         return sure
 
-    def blend_likely_readings(self, assignment: Assignment, readings: np.ndarray) -> np.ndarray:
+    def blend_readings_of_likely_slots(
+        self, assignment: Assignment, readings: np.ndarray
+    ) -> np.ndarray:
         """Return the likely reading (N,) of each channel.
 
         It is the reading of the channel's slot. While a changed assignment is being verified, it is
@@ -616,7 +622,7 @@ class AssignmentSearch:
         Args:
             assignment: The present assignment (which input slot feeds which channel).
         """
-        increases = compute_swap_costs(self._costs, assignment.slots)
+        increases = compute_cost_increases_by_swaps(self._costs, assignment.slots)
         increases[self._alike] = np.inf
         return increases
 
@@ -634,7 +640,7 @@ class AssignmentSearch:
 
     def _iterate_refined_candidates(
         self, evidence: Evidence, start_slots: np.ndarray
-    ) -> Iterator[Candidate]:
+    ) -> Iterator[CandidateAssignment]:
         """Yield an assignment with its costs, then one that fits these costs best, and so on.
 
         An assignment's costs depend on the predictions under it. So in each turn the assignment of
@@ -645,7 +651,7 @@ class AssignmentSearch:
             evidence: The recorded ticks.
             start_slots: (N,) the input slot of each channel in the first assignment.
         """
-        found: list[Candidate] = []
+        found: list[CandidateAssignment] = []
         turns = self._settings.turns
         while len(found) < turns and not any((one.slots == start_slots).all() for one in found):
             found.append(evidence.evaluate_assignment(start_slots))
@@ -670,7 +676,7 @@ class AssignmentSearch:
         if not self._is_candidate_accepted(assignment, present, swapped):
             return assignment
         if not self._is_change_supported_by_classifier(
-            self._newest.compute_identity_costs(), assignment.slots, swapped_slots
+            self._newest.compute_identity_classifier_costs(), assignment.slots, swapped_slots
         ):
             return assignment
         self._costs = swapped.costs
@@ -698,7 +704,7 @@ class AssignmentSearch:
         return explained and gained and self._fit.does_move_explain_readings(before, now)
 
     def _is_candidate_accepted(
-        self, assignment: Assignment, current: Candidate, candidate: Candidate
+        self, assignment: Assignment, current: CandidateAssignment, candidate: CandidateAssignment
     ) -> bool:
         """Return whether a candidate is so much better than the current one that it is accepted.
 
@@ -763,7 +769,7 @@ class AssignmentSearch:
         return tried
 
     def _find_best_swapped_slots(
-        self, best: Candidate, evidence: Evidence, first_swap: int, swap_count: int
+        self, best: CandidateAssignment, evidence: Evidence, first_swap: int, swap_count: int
     ) -> np.ndarray | None:
         """Return the best assignment (N,) with two channels swapped; None if none is better.
 
@@ -777,19 +783,19 @@ class AssignmentSearch:
             first_swap: The rank of the first swap that is tried; the likeliest swap has rank 0.
             swap_count: The number of swaps that are tried, in the order of their ranks.
         """
-        likeliest = np.argsort(compute_swap_costs(best.costs, best.slots)[self._pairs])
+        likeliest = np.argsort(compute_cost_increases_by_swaps(best.costs, best.slots)[self._pairs])
         tried = likeliest[first_swap : first_swap + swap_count]
         if not len(tried):
             return None
         one, other = (side[tried] for side in self._pairs)
         slots, row = np.repeat(best.slots[None], len(tried), 0), np.arange(len(tried))
         slots[row, one], slots[row, other] = best.slots[other], best.slots[one]
-        totals = evidence.compute_total_costs(slots)
+        totals = evidence.compute_total_cost_of_each_assignment(slots)
         lowest = int(totals.argmin())
         return slots[lowest] if totals[lowest] < best.total else None
 
     def _choose_best_assignment(
-        self, assignment: Assignment, candidates: list[Candidate]
+        self, assignment: Assignment, candidates: list[CandidateAssignment]
     ) -> Assignment:
         """Return the best candidate that is sufficiently better than the first, or else the first.
 

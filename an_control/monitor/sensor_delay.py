@@ -12,7 +12,7 @@ from collections import deque
 
 import numpy as np
 
-from an_control.monitor.costs import Costs
+from an_control.monitor.costs import CostCalculator
 from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction
 from an_control.monitor.settings import SensorDelaySettings
 
@@ -26,7 +26,9 @@ class SensorDelay:
         settings: The tuned numbers of the delay's estimation.
     """
 
-    def __init__(self, forward: ForwardModel, costs: Costs, settings: SensorDelaySettings) -> None:
+    def __init__(
+        self, forward: ForwardModel, costs: CostCalculator, settings: SensorDelaySettings
+    ) -> None:
         self._forward, self._costs, self._settings = forward, costs, settings
         self._counts = ~forward.binary
         self.reset()
@@ -62,8 +64,8 @@ class SensorDelay:
         """
         return self._actions[-self.ticks] if self.ticks else action
 
-    def store_tick_for_comparison(self, expectation: Expectation, signals: np.ndarray) -> None:
-        """Store a tick for the next call of `update_delay_by_comparison`, unless it is skipped.
+    def store_tick_for_trying_delays(self, expectation: Expectation, signals: np.ndarray) -> None:
+        """Store a tick for the next `try_another_delay_on_stored_tick`, unless it is skipped.
 
         After the first ticks of an episode, most ticks are skipped to save time, as long as no
         other delay explains the readings better.
@@ -78,7 +80,7 @@ class SensorDelay:
         if now or self._gains.any():
             self._noted = expectation, signals
 
-    def update_delay_by_comparison(self) -> None:
+    def try_another_delay_on_stored_tick(self) -> None:
         """Check whether another delay explains the stored tick better than the estimated one.
 
         Each call tries one other delay; successive calls try all possible delays in turn. A delay
@@ -94,11 +96,11 @@ class SensorDelay:
         action = self._actions[-1 - other]
         if (action == follows).all():
             return
-        by_other = self._forward.predict(signals[None], action[None])
+        by_other = self._forward.predict_changes(signals[None], action[None])
         both = Prediction(
             *(np.concatenate(pair) for pair in zip(prediction, by_other, strict=True))
         )
-        costs = self._costs.compute_change_costs(reads - signals, both)
+        costs = self._costs.compute_reading_change_costs(reads - signals, both)
         present, late = costs[:, self._counts].sum(1).tolist()
         gain = min(present - late, self._settings.max_gain) - self._settings.slack
         self._gains[other] = max(0.0, self._gains[other] + gain)

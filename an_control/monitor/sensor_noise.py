@@ -20,7 +20,7 @@ from an_control.monitor.settings import NoiseSettings
 F32 = np.float32
 
 
-def estimate_roughness(readings: np.ndarray, settings: NoiseSettings) -> float:
+def estimate_noise_of_smoothest_channels(readings: np.ndarray, settings: NoiseSettings) -> float:
     """Return how much noise the smoothest channels may carry, as a standard deviation.
 
     Noise makes a channel rough: its change differs much from one tick to the next. The result is
@@ -45,7 +45,8 @@ class SensorNoise:
     """An estimator of the noise of all sensors, one level for all channels; it also filters it out.
 
     Args:
-        max_roughness: The largest result of `estimate_roughness` that counts as no noise.
+        max_roughness: The largest noise of the smoothest channels that counts as no noise, see
+            `estimate_noise_of_smoothest_channels`.
         binary: (N,) True for channels that read 0 or 1. Their readings are rounded, not filtered.
         settings: The tuned numbers of estimator and filter.
     """
@@ -67,7 +68,7 @@ class SensorNoise:
         """Remove the recorded readings, because input slots carry other signals from now on."""
         self._readings.clear()
 
-    def update_estimate_and_check_onset(self, readings: np.ndarray) -> bool:
+    def update_noise_estimate_and_check_onset(self, readings: np.ndarray) -> bool:
         """Update the estimate of the noise; return whether noise has just set in.
 
         Args:
@@ -80,7 +81,7 @@ class SensorNoise:
         recorded = np.array(self._readings)
         if np.isnan(recorded).any(0).all():
             return False
-        before, rough = self.sd, estimate_roughness(recorded, self._settings)
+        before, rough = self.sd, estimate_noise_of_smoothest_channels(recorded, self._settings)
         if rough <= self._max_roughness:
             self.sd = 0.0
         elif before:

@@ -14,12 +14,17 @@ import numpy as np
 
 from an_control.policy.engine import PolicyEngine
 from an_control.policy.exact_sums import MAX_READING, ORDINARY, compute_sum_rounding_number
-from an_control.policy.interface import Policy, PreviousAction, check_readings, check_unique_ids
+from an_control.policy.interface import (
+    Policy,
+    PreviousActionMixin,
+    check_and_convert_readings,
+    check_unique_ids,
+)
 from an_control.policy.model_file import Model
 from an_control.policy.sizes import AttentionSizes
 
 
-class AttentionNeuron(PreviousAction, Policy):
+class AttentionNeuron(PreviousActionMixin, Policy):
     """A permutation-invariant policy for scalar channels (Tang & Ha 2021, sections 3.1-3.2).
 
     Every channel has a neuron, a small network with a state of its own. Attention over the neurons
@@ -171,7 +176,7 @@ class AttentionNeuron(PreviousAction, Policy):
             ValueError: The lengths differ, or an id occurs twice.
             TypeError: The values are not real numbers.
         """
-        values = check_readings(values, len(ids))
+        values = check_and_convert_readings(values, len(ids))
         ids = ids if type(ids) is tuple else tuple(ids)
         largest = ORDINARY
         if not np.vdot(values, values) < 0.5 * ORDINARY**2:  # vdot: no warning of overflow

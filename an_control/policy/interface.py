@@ -122,7 +122,7 @@ class Policy(Protocol):
         """
         return
 
-    def exclude_next_tick_from_evidence(self) -> None:
+    def ignore_next_readings_for_wiring(self) -> None:
         """Do not draw conclusions about the sensors' wiring from the next tick's readings.
 
         Call it if the command that was sent corresponds to no action in [-1, 1], because a monitor
@@ -273,7 +273,7 @@ class MonitorReport(NamedTuple):
     """Why the policy does not act yet, although it computes the actions; "" if it acts."""
 
 
-def check_readings(values: np.ndarray, count: int) -> np.ndarray:
+def check_and_convert_readings(values: np.ndarray, count: int) -> np.ndarray:
     """Check the readings of a tick, and return them as an array (count,) float32 or float64.
 
     Args:
@@ -305,7 +305,9 @@ def check_unique_ids(ids: Sequence[str]) -> tuple[str, ...]:
     return ids
 
 
-def arrange_readings(values: np.ndarray, ids: Sequence[str], order: tuple[str, ...]) -> np.ndarray:
+def check_and_order_readings(
+    values: np.ndarray, ids: Sequence[str], order: tuple[str, ...]
+) -> np.ndarray:
     """Check the readings of a tick, and return them in a given order of the channels.
 
     The result is an array (N,) float64, with NaN where a reading is missing.
@@ -319,14 +321,14 @@ def arrange_readings(values: np.ndarray, ids: Sequence[str], order: tuple[str, .
         ValueError: The lengths differ, or an id occurs twice.
         TypeError: The values are not real numbers.
     """
-    values = check_readings(values, len(ids)).astype(np.float64)
+    values = check_and_convert_readings(values, len(ids)).astype(np.float64)
     if ids is order or tuple(ids) == order:
         return values
     given = dict(zip(check_unique_ids(ids), values.tolist(), strict=True))
     return np.array([given.get(name, np.nan) for name in order])
 
 
-class PreviousAction:
+class PreviousActionMixin:
     """A mixin with the property `previous_action`, which checks every action that is set."""
 
     _previous: np.ndarray
@@ -388,13 +390,13 @@ class WrappingPolicy(Policy):
         """
         self.policy.prepare_next_tick()
 
-    def exclude_next_tick_from_evidence(self) -> None:
+    def ignore_next_readings_for_wiring(self) -> None:
         """Do not draw conclusions about the sensors' wiring from the next tick's readings.
 
         Call it if the command that was sent corresponds to no action in [-1, 1], because a monitor
         of rewired sensors then cannot predict these readings.
         """
-        self.policy.exclude_next_tick_from_evidence()
+        self.policy.ignore_next_readings_for_wiring()
 
     def restart_monitor(self) -> None:
         """Restart the monitor of rewired sensors with its estimate of which sensor is which.

@@ -9,8 +9,8 @@ import numpy as np
 from an_control.policy.exact_sums import MAX_READING
 from an_control.policy.interface import (
     Policy,
-    PreviousAction,
-    arrange_readings,
+    PreviousActionMixin,
+    check_and_order_readings,
     check_unique_ids,
 )
 from an_control.policy.model_file import Model
@@ -69,7 +69,7 @@ class Head:
         return out.astype(np.float32)
 
 
-class MlpPolicy(PreviousAction, Policy):
+class MlpPolicy(PreviousActionMixin, Policy):
     """A policy of a plain MLP, which needs its inputs in a fixed order.
 
     The readings are put into the model's order by their channel ids. If the model names no
@@ -111,7 +111,7 @@ class MlpPolicy(PreviousAction, Policy):
                 gets another number of readings than it has inputs.
             TypeError: The values are not real numbers.
         """
-        values = arrange_readings(values, ids, self.nominal_ids or check_unique_ids(ids))
+        values = check_and_order_readings(values, ids, self.nominal_ids or check_unique_ids(ids))
         if len(values) != self._sizes.channels:
             raise ValueError(f"{len(values)} readings for {self._sizes.channels} inputs in order")
         present = np.abs(values) <= MAX_READING

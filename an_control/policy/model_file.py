@@ -24,7 +24,12 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from an_control.policy.onnx_file import ForeignNetwork, get_monitor_path, is_onnx, read_onnx
+from an_control.policy.onnx_file import (
+    ForeignNetwork,
+    get_monitor_path,
+    has_onnx_suffix,
+    read_onnx_network,
+)
 from an_control.policy.sizes import (
     AttentionSizes,
     ForeignSizes,
@@ -32,7 +37,7 @@ from an_control.policy.sizes import (
     Shapes,
     Sizes,
     VisionSizes,
-    parse_sizes,
+    parse_model_sizes,
 )
 from an_control.policy.task import Task
 from an_control.system.files import describe_read_error, open_regular_file, write_file
@@ -151,7 +156,7 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
     if model.network is not None:
         trained = {**model.trained, POLICY_HASH: model.network.sha256}
         model = replace(model, network=None, trained=trained)
-        path = get_monitor_path(path) if is_onnx(path) else path
+        path = get_monitor_path(path) if has_onnx_suffix(path) else path
     try:
         model.check_arrays()
         described = {
@@ -185,7 +190,7 @@ def read_model(path: str | os.PathLike[str], *, monitor: bool = True) -> Model:
         ModelError: The file cannot be read or is not a valid model; the message names the file and
             the reason.
     """
-    if is_onnx(path):
+    if has_onnx_suffix(path):
         return _read_foreign_model(Path(path), monitor)
     with _open_model_file(Path(path)) as file:
         model, places = _read_model_without_arrays(file, _get_file_size(file))
@@ -210,7 +215,7 @@ def read_header(path: str | os.PathLike[str], max_header_bytes: int) -> Model | 
     Raises:
         ModelError: The header is not valid, or does not fit the size of the file.
     """
-    if is_onnx(path):
+    if has_onnx_suffix(path):
         return None
     with _open_model_file(Path(path)) as file:
         if max_header_bytes < int.from_bytes(file.read(8), "little") <= MAX_HEADER_BYTES:
@@ -229,7 +234,7 @@ def _read_foreign_model(path: Path, monitor: bool) -> Model:
         ModelError: A file is not valid; the message names the file and the reason.
     """
     try:
-        network = read_onnx(path)
+        network = read_onnx_network(path)
     except WiringError as error:
         raise ModelError(str(error)) from error
     except (OSError, *INVALID) as error:
@@ -333,7 +338,7 @@ def _read_model_without_arrays(file: FileIO | BytesIO, size: int) -> tuple[Model
     forward = None
     if "forward" in header:
         forward = ForwardSizes.from_header(header["forward"], task.channels)
-    model = Model(kind, parse_sizes(kind, sizes), {}, task, trained, forward)
+    model = Model(kind, parse_model_sizes(kind, sizes), {}, task, trained, forward)
     return model, _compute_array_offsets(tensors, model.list_array_shapes(), start, size)
 
 

@@ -26,7 +26,7 @@ read them."""
 F32, F64 = np.float32, np.float64
 
 
-def export_onnx(model: Model) -> bytes:
+def convert_model_to_onnx_bytes(model: Model) -> bytes:
     """Return the content of an ONNX file that computes a policy.
 
     Its metadata has the keys that Isaac Lab writes.
@@ -47,7 +47,7 @@ def export_onnx(model: Model) -> bytes:
     for name in (*channels, *model.task.actuators):
         if "," in name:
             raise ValueError(f"{name!r}: metadata are separated by commas, so no name may have one")
-    graph = Graph(onnx)
+    graph = OnnxGraphBuilder(onnx)
     if isinstance(sizes, MlpSizes):
         seen = graph.add_input("obs", (1, len(channels)))
         graph.add_output("actions", _add_head_nodes(graph, model, seen), (1, sizes.actions))
@@ -69,7 +69,7 @@ def export_onnx(model: Model) -> bytes:
     return graph.to_bytes({key: text for key, text in metadata.items() if text})
 
 
-class Graph:
+class OnnxGraphBuilder:
     """A builder of an ONNX graph, in which each value is represented by its name.
 
     Args:
@@ -191,7 +191,7 @@ class Graph:
         return content
 
 
-def _add_head_nodes(graph: Graph, model: Model, x: str) -> str:
+def _add_head_nodes(graph: OnnxGraphBuilder, model: Model, x: str) -> str:
     """Add the nodes of the head to the graph; return the name of their output.
 
     The head is the network from the attention message to the action.
@@ -235,7 +235,9 @@ class _NeuronWriter:
         count: The number N of channels.
     """
 
-    def __init__(self, graph: Graph, model: Model, sizes: AttentionSizes, count: int) -> None:
+    def __init__(
+        self, graph: OnnxGraphBuilder, model: Model, sizes: AttentionSizes, count: int
+    ) -> None:
         self._g, self._model, self._sizes, self._count = graph, model, sizes, count
         self._array = _get_float64_arrays(model)
         self._states: dict[str, tuple[str, tuple[int, int]]] = {}

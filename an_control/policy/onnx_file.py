@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from an_control.policy.onnx_layout import (
-    Layout,
     NetworkInterface,
-    get_yaml_name,
-    read_layout,
+    NetworkLayout,
+    get_policy_yaml_name,
+    read_network_layout,
     read_state_observation_and_action_names,
 )
 from an_control.system.files import describe_read_error, open_regular_file
@@ -77,10 +77,10 @@ class ForeignNetwork:
     observation: Tensor
     action: Tensor
     states: tuple[tuple[Tensor, Tensor], ...]
-    layout: Layout
+    layout: NetworkLayout
 
 
-def is_onnx(path: str | os.PathLike[str]) -> bool:
+def has_onnx_suffix(path: str | os.PathLike[str]) -> bool:
     """Return whether the name of a file ends in ``.onnx``."""
     return Path(path).suffix.lower() == SUFFIX
 
@@ -91,7 +91,7 @@ def get_monitor_path(path: str | os.PathLike[str]) -> Path:
     return path.with_name(f"{path.stem}.monitor.safetensors")
 
 
-def read_onnx(path: Path) -> ForeignNetwork:
+def read_onnx_network(path: Path) -> ForeignNetwork:
     """Read and check an ONNX file and the YAML file beside it.
 
     Args:
@@ -109,7 +109,7 @@ def read_onnx(path: Path) -> ForeignNetwork:
         content = model.SerializeToString()
     if len(content) > MAX_FILE_BYTES:
         raise ValueError(f"larger than {MAX_FILE_BYTES} bytes with its {external} tensors outside")
-    yaml_file = Path(get_yaml_name(str(path)))
+    yaml_file = Path(get_policy_yaml_name(str(path)))
     beside = str(yaml_file) if yaml_file.exists() else None
     observation, action, states = _find_observation_action_and_states(model.graph, beside)
     network = NetworkInterface(str(path.name), observation.size, action.size, _read_metadata(model))
@@ -122,7 +122,7 @@ def read_onnx(path: Path) -> ForeignNetwork:
         observation,
         action,
         states,
-        read_layout(network, beside),
+        read_network_layout(network, beside),
     )
 
 

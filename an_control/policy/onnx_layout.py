@@ -50,7 +50,7 @@ End = Literal["last", "first"]
 Start = Literal["repeat", "zero"]
 
 
-class Term(NamedTuple):
+class ObservationTerm(NamedTuple):
     """A part of a network's observation, such as some readings or the previous action.
 
     Each of its numbers is ``value * scale + offset``, limited to the range `clip`.
@@ -79,7 +79,7 @@ class Term(NamedTuple):
 
 
 @dataclass(frozen=True)
-class History:
+class HistoryArrangement:
     """The way in which the newest observations are arranged in the network's input.
 
     Attributes:
@@ -98,7 +98,7 @@ class History:
 
 
 @dataclass(frozen=True)
-class Layout:
+class NetworkLayout:
     """The meaning of a network's inputs and outputs.
 
     Attributes:
@@ -118,8 +118,8 @@ class Layout:
         limit_is_assumed: Whether the limit is 1 because no file says another.
     """
 
-    terms: tuple[Term, ...]
-    history: History
+    terms: tuple[ObservationTerm, ...]
+    history: HistoryArrangement
     actuators: tuple[str, ...]
     limit: float
     action_scale: tuple[float, ...]
@@ -162,7 +162,7 @@ class NetworkInterface(NamedTuple):
     metadata: Mapping[str, str]
 
 
-def read_layout(network: NetworkInterface, yaml_file: str | None) -> Layout:
+def read_network_layout(network: NetworkInterface, yaml_file: str | None) -> NetworkLayout:
     """Return the meaning of a network's inputs and outputs.
 
     Args:
@@ -185,8 +185,9 @@ def read_layout(network: NetworkInterface, yaml_file: str | None) -> Layout:
     history = _parse_history(beside.get("history"))
     if "history" not in beside and set(lengths := metadata.parse_names(_LENGTHS)) - {"0", "1"}:
         raise ValueError(
-            f"metadata {_LENGTHS}: {', '.join(lengths)[:60]}; say in {get_yaml_name(network.file)}"
-            " how the ticks are arranged, as in  history: {length: 5, by: term}"
+            f"metadata {_LENGTHS}: {', '.join(lengths)[:60]}; say in"
+            f" {get_policy_yaml_name(network.file)} how the ticks are arranged, as in"
+            "  history: {length: 5, by: term}"
         )
     if history.length * MAX_SIZE < network.inputs or network.inputs % history.length:
         raise ValueError(
@@ -201,7 +202,7 @@ def read_layout(network: NetworkInterface, yaml_file: str | None) -> Layout:
             _make_terms_from_metadata(network, metadata, joints, width),
             "its observation_names",
         )
-    layout = Layout(
+    layout = NetworkLayout(
         terms,
         history,
         actuators,
@@ -228,12 +229,12 @@ def read_layout(network: NetworkInterface, yaml_file: str | None) -> Layout:
     return layout
 
 
-def _describe_term(term: Term) -> str:
+def _describe_term(term: ObservationTerm) -> str:
     """Return a short name of a term for an error message."""
     return term.kind if term.kind != "channels" else f"from {term.channels[0]}"
 
 
-def _check_unique_channels(layout: Layout, where: str) -> None:
+def _check_unique_channels(layout: NetworkLayout, where: str) -> None:
     """Check that no channel occurs twice in a layout.
 
     Args:
@@ -406,7 +407,7 @@ def _resolve_actuators(
     if not names:
         raise ValueError(
             f"names no actuators: its metadata has no joint_names; list the {network.actions}"
-            f" actuators in {get_yaml_name(network.file)}"
+            f" actuators in {get_policy_yaml_name(network.file)}"
         )
     if len(names) != network.actions or len(set(names)) != len(names):
         where = "its joint_names" if entry is None else f"{entry.file}: {entry.key}"
@@ -461,19 +462,20 @@ def _resolve_action_limit_scale_and_offset(
     if scale:
         raise ValueError(
             "its actions are scaled (action_scale), so they may be larger than 1; say in"
-            f" {get_yaml_name(network.file)} which is the largest, as in  action: {{limit: 5.0}}"
+            f" {get_policy_yaml_name(network.file)} which is the largest, as in"
+            "  action: {limit: 5.0}"
         )
     return None, scale, offset
 
 
-def _parse_history(entry: Entry | None) -> History:
+def _parse_history(entry: Entry | None) -> HistoryArrangement:
     """Return the arrangement of the newest observations that the YAML file describes.
 
     Args:
         entry: The file's entry `history`; None: only the newest observation is arranged.
     """
     if entry is None:
-        return History()
+        return HistoryArrangement()
     fields = entry.read_fields(("length",), ("by", "newest", "start"))
     length = fields["length"]
     if type(length.value) is not int or not 1 <= length.value <= MAX_HISTORY:
@@ -484,10 +486,12 @@ def _parse_history(entry: Entry | None) -> History:
             if fields[key].value not in get_args(allowed):
                 raise fields[key].make_error(" or ".join(get_args(allowed)))
             choices[key] = str(fields[key].value)
-    return History(length.value, **choices)  # type: ignore[arg-type]
+    return HistoryArrangement(length.value, **choices)  # type: ignore[arg-type]
 
 
-def _parse_terms(entry: Entry, network: NetworkInterface, joints: _Joints) -> tuple[Term, ...]:
+def _parse_terms(
+    entry: Entry, network: NetworkInterface, joints: _Joints
+) -> tuple[ObservationTerm, ...]:
     """Return the terms of the observation that the YAML file lists.
 
     Args:
@@ -505,7 +509,7 @@ def _parse_terms(entry: Entry, network: NetworkInterface, joints: _Joints) -> tu
     )
 
 
-def _parse_term(entry: Entry, network: NetworkInterface, joints: _Joints) -> Term:
+def _parse_term(entry: Entry, network: NetworkInterface, joints: _Joints) -> ObservationTerm:
     """Return one term of the observation that the YAML file lists.
 
     Args:
@@ -551,12 +555,12 @@ def _parse_term(entry: Entry, network: NetworkInterface, joints: _Joints) -> Ter
     clip = (-math.inf, math.inf)
     if "clip" in fields:
         clip = fields["clip"].read_range("[min, max], two finite numbers, the min first", ORDINARY)
-    return Term(kind, ids, scale, offset, clip, period)
+    return ObservationTerm(kind, ids, scale, offset, clip, period)
 
 
 def _make_terms_from_metadata(
     network: NetworkInterface, metadata: _Metadata, joints: _Joints, width: int
-) -> tuple[Term, ...]:
+) -> tuple[ObservationTerm, ...]:
     """Return the terms of the observation that the metadata names.
 
     Args:
@@ -573,7 +577,8 @@ def _make_terms_from_metadata(
     if not names:
         raise ValueError(
             f"does not say what its {network.inputs} inputs are: its metadata has no"
-            f" observation_names; list them in {get_yaml_name(network.file)} under observation"
+            f" observation_names; list them in {get_policy_yaml_name(network.file)} under"
+            " observation"
         )
     known = {one: _make_term_by_name(one, network, joints) for one in names}
     rest = width - sum(term.width for one in names if (term := known[one]) is not None)
@@ -584,7 +589,7 @@ def _make_terms_from_metadata(
             raise ValueError(
                 f"{width} inputs, but the widths of its observations {', '.join(unknown[:5])} are"
                 f" not known ({rest} inputs are left for these {len(unknown)}); list all terms in"
-                f" {get_yaml_name(network.file)} under observation"
+                f" {get_policy_yaml_name(network.file)} under observation"
             )
         each = rest
     terms = []
@@ -592,12 +597,14 @@ def _make_terms_from_metadata(
         term = known[one]
         if term is None:
             ids = (one,) if each == 1 else tuple(f"{one}.{place}" for place in range(each))
-            term = Term("channels", ids, (1.0,) * each, (0.0,) * each)
+            term = ObservationTerm("channels", ids, (1.0,) * each, (0.0,) * each)
         terms.append(term)
     return tuple(terms)
 
 
-def _make_term_by_name(name: str, network: NetworkInterface, joints: _Joints) -> Term | None:
+def _make_term_by_name(
+    name: str, network: NetworkInterface, joints: _Joints
+) -> ObservationTerm | None:
     """Return the term of an observation with a well-known name, or None if the name is unknown.
 
     Args:
@@ -607,14 +614,14 @@ def _make_term_by_name(name: str, network: NetworkInterface, joints: _Joints) ->
     """
     kind = OBSERVATIONS.get(name)
     if kind == PREVIOUS:
-        return Term(PREVIOUS, (), (1.0,) * network.actions, (0.0,) * network.actions)
+        return ObservationTerm(PREVIOUS, (), (1.0,) * network.actions, (0.0,) * network.actions)
     if kind is not None:
         count = len(joints.names)
         offset = tuple(-one for one in joints.defaults) if kind == POSITIONS else (0.0,) * count
-        return Term("channels", joints.make_channel_ids(kind), (1.0,) * count, offset)
+        return ObservationTerm("channels", joints.make_channel_ids(kind), (1.0,) * count, offset)
     if name in VECTORS:
         ids = tuple(f"{name}.{axis}" for axis in AXES)
-        return Term("channels", ids, (1.0,) * 3, (0.0,) * 3)
+        return ObservationTerm("channels", ids, (1.0,) * 3, (0.0,) * 3)
     return None
 
 
@@ -687,7 +694,7 @@ def _parse_safetensors_file_name(entry: Entry | None) -> str:
     return name
 
 
-def get_yaml_name(onnx_file: str) -> str:
+def get_policy_yaml_name(onnx_file: str) -> str:
     """Return the name of the YAML file that describes an ONNX file.
 
     Args:

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from an_control.policy.exact_sums import MAX_READING
-from an_control.policy.interface import Policy, PreviousAction, arrange_readings
+from an_control.policy.interface import Policy, PreviousActionMixin, check_and_order_readings
 from an_control.policy.model_file import Model
 from an_control.policy.onnx_file import INSTALL, ForeignNetwork, Tensor
-from an_control.policy.onnx_layout import PHASE, PREVIOUS, History
+from an_control.policy.onnx_layout import PHASE, PREVIOUS, HistoryArrangement
 
 F32 = np.float32
 
 
-class Session:
+class OnnxSession:
     """An onnxruntime session with input and output arrays that are allocated once.
 
     Args:
@@ -180,7 +180,7 @@ class _ObservationHistory:
         widths: The number of values of each term of an observation.
     """
 
-    def __init__(self, history: History, widths: Sequence[int]) -> None:
+    def __init__(self, history: HistoryArrangement, widths: Sequence[int]) -> None:
         self._history, width = history, sum(widths)
         self._rows = np.zeros((history.length, width))
         ticks = np.arange(history.length)
@@ -212,7 +212,7 @@ class _ObservationHistory:
         return found
 
 
-class OnnxPolicy(PreviousAction, Policy):
+class OnnxPolicy(PreviousActionMixin, Policy):
     """A policy that is computed by an ONNX network of another tool.
 
     Readings by channel id are put into the network's order. A missing channel keeps its last
@@ -230,7 +230,7 @@ class OnnxPolicy(PreviousAction, Policy):
         assert model.network is not None
         self.model, network = model, model.network
         self.nominal_ids: tuple[str, ...] = network.layout.channels
-        self._session = Session(network)
+        self._session = OnnxSession(network)
         self._observations = ObservationBuilder(network)
         self._input = self._session.observation.reshape(-1)
         self._output = self._session.action.reshape(-1)
@@ -256,7 +256,7 @@ class OnnxPolicy(PreviousAction, Policy):
             ValueError: The lengths differ, an id occurs twice, or onnxruntime reports an error.
             TypeError: The values are not real numbers.
         """
-        values = arrange_readings(values, ids, self.nominal_ids)
+        values = check_and_order_readings(values, ids, self.nominal_ids)
         if not np.vdot(values, values) < MAX_READING:
             values = np.where(np.abs(values) <= MAX_READING, values, self._newest)
         self._newest = values

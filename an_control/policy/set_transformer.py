@@ -117,7 +117,7 @@ ENCODERS: dict[str, type[SelfAttention | InducedSelfAttention]] = {
 }
 
 
-class Pooling:
+class AttentionPooling:
     """Pooling by multihead attention, PMA(Z) = MAB(S, rFF(Z)) (Lee et al. 2019, eq. 11).
 
     The M learned queries S (seeds) attend to the rows Z after a row-wise layer.
@@ -140,7 +140,7 @@ class Pooling:
 
 
 @dataclass(frozen=True)
-class ChannelOrder:
+class CanonicalChannelOrder:
     """An order of N channels that depends only on their neurons' outputs.
 
     Sums in this order have the same bits in whatever order the channels are given.
@@ -155,7 +155,7 @@ class ChannelOrder:
     places: np.ndarray
 
     @classmethod
-    def from_neuron_outputs(cls, outputs: np.ndarray) -> ChannelOrder:
+    def from_neuron_outputs(cls, outputs: np.ndarray) -> CanonicalChannelOrder:
         """Return the lexicographic order of the neurons' outputs (N, d)."""
         ordered = np.lexsort(outputs.T[::-1])
         rows = outputs[ordered]
@@ -187,7 +187,7 @@ class SetTransformer:
         self._encoder = None
         if sizes.encoder != "none":
             self._encoder = ENCODERS[sizes.encoder](arrays, sizes.heads)
-        self._pooling = Pooling(arrays, sizes.heads) if sizes.attention == "pma" else None
+        self._pooling = AttentionPooling(arrays, sizes.heads) if sizes.attention == "pma" else None
         self._queries, self._bias = queries, bias[:, None]
 
     def compute_attention_scores(self, outputs: np.ndarray) -> np.ndarray:
@@ -207,9 +207,11 @@ class SetTransformer:
         pooled, attention = self._pooling(encoded)
         return pooled, attention[:, order.places]
 
-    def _sort_and_encode_channels(self, outputs: np.ndarray) -> tuple[ChannelOrder, np.ndarray]:
+    def _sort_and_encode_channels(
+        self, outputs: np.ndarray
+    ) -> tuple[CanonicalChannelOrder, np.ndarray]:
         """Return the order of the channels, and their encoded outputs (N, d) in this order."""
-        order = ChannelOrder.from_neuron_outputs(outputs)
+        order = CanonicalChannelOrder.from_neuron_outputs(outputs)
         rows = outputs[order.sorted]
         return order, rows if self._encoder is None else self._encoder(rows)
 

@@ -814,7 +814,7 @@ def get_model_kind(sizes: Sizes) -> str:
     return next(kind for kind, cls in KINDS.items() if cls is type(sizes))
 
 
-def parse_sizes(kind: str, header: Mapping[str, Any]) -> Sizes:
+def parse_model_sizes(kind: str, header: Mapping[str, Any]) -> Sizes:
     """Return the sizes in a model file's header.
 
     Args:

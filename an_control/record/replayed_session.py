@@ -322,7 +322,7 @@ class ReplayedSession:
             self.controller.reset()
             if event["lockstep"]:
                 self._last.recorded_command = None
-                self.controller.gate.restart_ramp_at_next_positions()
+                self.controller.gate.forget_positions_and_restart_ramp()
 
     def _apply_wiring_event(self, event: dict[str, Any]) -> None:
         """Load the recorded wiring file. Make the controller if the session has none yet."""
@@ -363,7 +363,7 @@ class ReplayedSession:
         assert self.controller is not None and self._wiring is not None
         self._wiring = self._wiring.with_changes(values)
         if self._files.other_wiring is None:
-            self.controller.rewire(self.controller.make_rewired_table(self._wiring))
+            self.controller.switch_wiring(self.controller.make_rewired_table(self._wiring))
         elif self._summary.ticks:
             self._summary.add_note("rewires are not replayed, as --wiring is given")
 
@@ -374,7 +374,9 @@ class ReplayedSession:
             {id_: (float(scale), float(offset)) for id_, (scale, offset) in values.items()}
         )
         if self._files.other_wiring is None:
-            self.controller.correct(self.controller.make_rewired_table(self._wiring))
+            self.controller.switch_wiring_and_restart_monitor(
+                self.controller.make_rewired_table(self._wiring)
+            )
         elif self._summary.ticks:
             self._summary.add_note("corrections are not replayed, as --wiring is given")
 
@@ -402,7 +404,7 @@ class ReplayedSession:
             return
         stamp_ns = event["stamp_ns"]
         try:
-            self.controller.tick(int(event["tick_ns"]), stamp_ns)
+            self.controller.read_sensors_and_step_policy(int(event["tick_ns"]), stamp_ns)
         except Exception as error:
             self._summary.add_note(f"a tick failed, as recorded: {event['why']} ({error!r})")
         else:
@@ -490,7 +492,9 @@ class ReplayedSession:
             if last.recorded_command is None and previous != NONE:
                 self._summary.add_note("the command before a tick is not recorded")
         try:
-            readings = self.controller.tick(now_ns, None if stamp == NONE else stamp)
+            readings = self.controller.read_sensors_and_step_policy(
+                now_ns, None if stamp == NONE else stamp
+            )
         except Exception as error:
             self._summary.add_note(f"tick {number} fails: {error!r}")
             readings = None

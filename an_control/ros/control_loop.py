@@ -28,7 +28,7 @@ from rclpy.node import Node
 from an_control.control.bring_up import BringUpError
 from an_control.control.command_safety import EStop, Watchdog
 from an_control.control.controller import Controller
-from an_control.control.model_wiring_check import describe_long_ramp
+from an_control.control.model_wiring_check import describe_ramp_longer_than_trained
 from an_control.record.layout import CommandKind
 from an_control.record.recorder import NodeRecorder
 from an_control.ros.diagnostics import DiagnosticsReport, EventLog, Throttle, TickTimes
@@ -269,7 +269,7 @@ class Loop:
             self.doctor.mark_gap_before_next_tick()
         if self._ticker.lockstep:  # in a simulator what was sent is part of the last episode
             self._output.forget_commands()
-            self.controller.gate.restart_ramp_at_next_positions()
+            self.controller.gate.forget_positions_and_restart_ramp()
 
     def send_safe_command_now(self) -> None:
         """Send the safe command at once if the node is active, because the e-stop was set."""
@@ -304,7 +304,7 @@ class Loop:
         """
         moved = self._inputs.resubscribe_and_get_moved_sources(table)
         self._record.record_wiring(table.wiring, self.controller.wiring)
-        self.controller.rewire(table)
+        self.controller.switch_wiring(table)
         self._ticker.set_sources([source.name for source in table.wiring.sources], moved)
         self._inputs.store_newest_messages_for_moved_sources(
             moved, self._ticker.is_tick_with_stamp_pending
@@ -322,7 +322,7 @@ class Loop:
         table = self.make_rewired_table(self.controller.wiring.with_conversions(conversions))
         self._inputs.resubscribe_and_get_moved_sources(table)
         self._record_correction(conversions)
-        self.controller.correct(table)
+        self.controller.switch_wiring_and_restart_monitor(table)
 
     def restart_monitor(self, conversions: Conversions) -> None:
         """Restart the policy's monitor after a change of scales and offsets of channels.
@@ -387,7 +387,9 @@ class Loop:
             self._ticker.record_tick(now_ns, stamp_ns)
             self._record.begin_tick(now_ns, stamp_ns)
             before = self.controller.gate.last.values
-            readings = self.controller.tick(now_ns, stamp_ns)  # read, estimate, decide
+            readings = self.controller.read_sensors_and_step_policy(
+                now_ns, stamp_ns
+            )  # read, estimate, decide
             self._record.record_tick(sends_command=self.active)
             if self.active:
                 sent_ns = self._send_command_and_get_stamp_ns(stamp_ns, begin_s)  # limit, send
@@ -707,7 +709,9 @@ class LoopReports:
         if not self._watchdog.timeout_s:
             logger.info("the watchdog is off (parameter watchdog_s)")
         acting = self._controller.acting
-        if warning := describe_long_ramp(acting.ramp_s, acting.model_path, acting.policy.model):
+        if warning := describe_ramp_longer_than_trained(
+            acting.ramp_s, acting.model_path, acting.policy.model
+        ):
             logger.warning(warning)
 
 

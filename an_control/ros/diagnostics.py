@@ -25,7 +25,10 @@ from rclpy.node import Node
 
 from an_control.control.command_safety import Watchdog
 from an_control.control.controller import Controller
-from an_control.control.model_wiring_check import describe_sources_without_channel, join_names
+from an_control.control.model_wiring_check import (
+    describe_sources_without_channel,
+    join_names_shortened,
+)
 from an_control.policy.interface import MonitorReport
 from an_control.record.recorder import NodeRecorder
 from an_control.ros.doctor.running_doctor import RunningDoctor
@@ -695,7 +698,7 @@ class EventLog:
         }
         self._moved = moved
         if self._throttle.count_log_line_and_check_allowed(MONITOR, now_s):
-            where = join_names(
+            where = join_names_shortened(
                 f"the slot of {slot} carries {'it again' if signal == slot else signal}"
                 for slot, signal in changed.items()
             )

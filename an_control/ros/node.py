@@ -38,7 +38,7 @@ from an_control.control.command_safety import EStop
 from an_control.control.controller import Controller
 from an_control.control.model_wiring_check import explain_control_rate_mismatch
 from an_control.load import EngineName, make_policy, resolve_monitor_setting, warm_up_policy
-from an_control.monitor.recovery import resolve_recovery_threshold
+from an_control.monitor.recovery import resolve_stillness_threshold
 from an_control.policy import Model, Monitor, Policy, read_header, read_model
 from an_control.record.recorder import NodeRecorder
 from an_control.ros import parameters
@@ -144,7 +144,7 @@ class ModelSwap:
         """
         self._controller.check_model_fits_wiring(path, model)
         resolve_monitor_setting(model, self._monitor)
-        resolve_recovery_threshold(model, self._recovery)
+        resolve_stillness_threshold(model, self._recovery)
         if self._check_rate and (
             reason := explain_control_rate_mismatch(self._controller.wiring, model)
         ):
@@ -374,7 +374,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             self._recorder.record_event(
                 "rewire", values=declared.list_changed_settings(controller.wiring)
             )
-        controller.rewire(controller.make_rewired_table(declared))
+        controller.switch_wiring(controller.make_rewired_table(declared))
         self._swap = ModelSwap(
             controller,
             settings.policy_engine,

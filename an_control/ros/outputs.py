@@ -23,7 +23,7 @@ from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Float64MultiArray, MultiArrayDimension
 
 from an_control.control.attention_view import (
-    draw_attention_on_frame,
+    draw_attention_on_newest_camera_frame,
     select_attention_keys_of_channels,
     select_attention_of_channels,
 )
@@ -334,7 +334,7 @@ class InsightOutput:
     `~/attention` has the attention weights (M queries, N channels), `~/keys` the keys (N, k), and
     `~/channels` the ids and readings of the channels; the reading of an image patch is its mean
     brightness. With cameras there is `~/attended` too: the image of the first camera, with the
-    patches that the policy attended to (see `draw_attention_on_frame`).
+    patches that the policy attended to (see `draw_attention_on_newest_camera_frame`).
 
     Args:
         node: The node that owns the publishers.
@@ -381,7 +381,7 @@ class InsightOutput:
                 if matrix is not None:
                     publisher.publish(_make_matrix_message(matrix, labels, readings.ids, stamp_ns))
         if self._attended is not None and self._attended.get_subscription_count():
-            picture = draw_attention_on_frame(policy, table)
+            picture = draw_attention_on_newest_camera_frame(policy, table)
             if picture is not None:
                 image = _make_image_message(picture)
                 set_stamp(image.header.stamp, stamp_ns)

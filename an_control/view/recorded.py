@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from an_control.control.attention_view import (
-    draw_attention_on_frame,
+    draw_attention_on_newest_camera_frame,
     select_attention_keys_of_channels,
     select_attention_of_channels,
 )
@@ -300,7 +300,7 @@ class RecordedFrames:
         """
         controller = self._replay.controller
         assert controller is not None
-        picture = draw_attention_on_frame(controller.acting.policy, controller.table)
+        picture = draw_attention_on_newest_camera_frame(controller.acting.policy, controller.table)
         if picture is not None:
             self.add_message("drawing", at_s, schema.DrawingUpdate("camera", []))
             self.add_message(PICTURE, at_s, encode_pixels(picture))

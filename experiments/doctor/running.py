@@ -103,7 +103,7 @@ class ControlLoop:
         before, begin_s, begin_cpu_s = (
             controller.gate.last.values, time.perf_counter(), time.thread_time(),
         )  # fmt: skip
-        readings = controller.tick(now_ns, now_ns)
+        readings = controller.read_sensors_and_step_policy(now_ns, now_ns)
         sent = controller.compute_command(None)
         self.tick_s = time.perf_counter() - begin_s
         self.cpu_s = time.thread_time() - begin_cpu_s

@@ -15,7 +15,7 @@ from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValu
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
-from an_control.disturbance import SETTINGS, Change, DisturbanceSettings, load_schedule
+from an_control.disturbance import SETTINGS, DisturbanceSettings, ScheduledChange, load_schedule
 from an_control.ros.parameters import correct_type_of_yaml_value
 from an_control.wiring.checked_yaml import shorten_error
 
@@ -92,7 +92,7 @@ def declare_disturbance_parameters(
         raise ValueError(f"parameter {error}") from None
 
 
-def declare_schedule_parameter(node: Node) -> tuple[Change, ...]:
+def declare_schedule_parameter(node: Node) -> tuple[ScheduledChange, ...]:
     """Declare the parameter `schedule`, the path of a YAML file, and return the file's content.
 
     The file lists changes of the disturbance within each episode. The result is () without a file.

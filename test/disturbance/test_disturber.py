@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from an_control.disturbance import (
-    Change,
     DisturbanceSettings,
     Disturber,
+    ScheduledChange,
     Shuffle,
     derive_episode_seed,
 )
@@ -62,7 +62,7 @@ def test_a_bias_is_one_offset_of_each_signal_which_moves_with_it_and_differs_bet
 
 
 def test_a_schedule_scales_the_offsets_of_a_bias():
-    schedule = (Change(5, {"bias": 0.2}), Change(10, {"bias": 0.0}))
+    schedule = (ScheduledChange(5, {"bias": 0.2}), ScheduledChange(10, {"bias": 0.0}))
     settings = DisturbanceSettings(bias=0.1)
     ticks = run(Disturber(IDS, settings, 1, schedule), 15)
     plain = run(Disturber(IDS, DisturbanceSettings(), 1), 15)
@@ -210,8 +210,8 @@ def test_a_delay_that_grows_holds_the_reading_until_it_is_that_late():
 
 def test_a_schedule_changes_the_same_steps_of_every_episode():
     schedule = (
-        Change(4, {"missing": 0.0, "shuffle": Shuffle(False, 2)}),
-        Change(2, {"missing": 0.5}),
+        ScheduledChange(4, {"missing": 0.0, "shuffle": Shuffle(False, 2)}),
+        ScheduledChange(2, {"missing": 0.5}),
     )
     one = Disturber(IDS, DisturbanceSettings(), 1, schedule)
     for episode in (0, 1):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from an_control.disturbance import Change, Range, Shuffle, load_schedule
+from an_control.disturbance import Range, ScheduledChange, Shuffle, load_schedule
 from an_control.wiring import WiringError
 
 
@@ -40,8 +40,8 @@ SCHEDULE = (
 def test_a_schedule_file_says_from_which_step_on_what_changes(tmp_path):
     (tmp_path / "schedule.yaml").write_text(SCHEDULE)
     assert load_schedule(tmp_path / "schedule.yaml") == (
-        Change(2, {"missing": Range(0.5, 0.5), "shuffle": Shuffle(False, 3)}),
-        Change(7, {"announce": True}),
+        ScheduledChange(2, {"missing": Range(0.5, 0.5), "shuffle": Shuffle(False, 3)}),
+        ScheduledChange(7, {"announce": True}),
     )
 
 

@@ -75,10 +75,10 @@ def test_a_setting_changes_what_comes_out_and_nothing_else_turns_it_on(one):
         ]
 
     settings = having(one)
-    assert settings.is_active and settings.is_active_on(one.target)
+    assert settings.is_active and settings.does_disturb_target(one.target)
     if one.target != "readings":
         assert outs(settings) == outs(DisturbanceSettings())
-        assert not settings.is_active_on("readings")
+        assert not settings.does_disturb_target("readings")
         return
     np.testing.assert_equal(outs(settings), outs(settings))
     assert repr(outs(settings)) != repr(outs(replace(settings, **{one.name: one.default})))
@@ -187,25 +187,25 @@ def test_a_setting_is_a_parameter_of_simulator_and_scrambler(one):
 def test_a_setting_disturbs_the_kinds_of_observation_that_it_names_and_no_other(one, kind):
     settings = DisturbanceSettings(**{one.name: another(one)})
     if kind in one.observations:
-        settings.check_can_disturb(kind)
+        settings.check_settings_fit_observation(kind)
     else:
         with pytest.raises(ValueError, match=f"{one.name}: .*allowed for {kind}: shuffle"):
-            settings.check_can_disturb(kind)
+            settings.check_settings_fit_observation(kind)
 
 
 @WALK
 def test_what_evaluation_does_to_patches_never_touches_their_numbers(one):
     """A patch is a place: noise on it would be another patch."""
-    from an_control.disturbance.patches import DisturbedPatches
+    from an_control.disturbance.patches import PatchDisturber
 
     disturber = Disturber(IDS, having(one), 1)
     if "image patches" not in one.observations:
         with pytest.raises(ValueError, match="allowed for image patches"):
-            DisturbedPatches(disturber)
+            PatchDisturber(disturber)
         return
     numbers = np.arange(12, dtype=np.uint8)[:, None, None, None]
     patches = np.broadcast_to(numbers, (12, 4, 6, 6)).copy()
-    seen = DisturbedPatches(disturber).disturb(patches, IDS)[0]
+    seen = PatchDisturber(disturber).disturb(patches, IDS)[0]
     assert set(np.unique(seen)) <= set(range(12))
 
 

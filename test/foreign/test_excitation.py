@@ -16,9 +16,9 @@ from an_control import load_policy
 from an_control.cli import main
 from an_control.monitor.excitation import (
     KEY,
+    ChannelOrderFinder,
     Excitation,
     ExcitationError,
-    ResponseMatcher,
     make_exciting_actions,
     read_excitation,
     write_excitation,
@@ -163,35 +163,33 @@ def test_the_policy_never_acts_on_a_robot_that_does_not_answer(path):
 
 
 def test_the_order_is_found_although_some_channels_are_missing():
-    matcher = ResponseMatcher(recorded(map(str, range(28))))
+    matcher = ChannelOrderFinder(recorded(map(str, range(28))))
     order, readings = np.random.default_rng(1).permutation(28), run(77)
     readings[:, [3, 9]] = np.nan
     readings[10:14, 5] = np.nan
-    found = matcher.match_channel_order(readings[:, order])
+    found = matcher.find_channel_order(readings[:, order])
     assert not found.problem
     there = [channel for channel in range(28) if channel not in (3, 9)]
     assert [order[found.slots[channel]] for channel in there] == there
     readings[:, :9] = np.nan
-    assert (
-        matcher.match_channel_order(readings[:, order]).problem == "10 of 28 channels are missing"
-    )
+    assert matcher.find_channel_order(readings[:, order]).problem == "10 of 28 channels are missing"
 
 
 def test_channels_with_the_same_answers_are_named():
     runs = np.array([run(seed) for seed in range(20)])
     runs[:, :, [4, 11]] = 1.0
     excitation = recorded((f"c{i}" for i in range(28)), runs=runs)
-    matcher = ResponseMatcher(excitation)
-    assert matcher.list_indistinguishable_groups() == [("c4", "c11")]
-    assert not matcher.match_channel_order(runs[0]).problem
+    matcher = ChannelOrderFinder(excitation)
+    assert matcher.list_indistinguishable_channel_groups() == [("c4", "c11")]
+    assert not matcher.find_channel_order(runs[0]).problem
 
 
 def test_an_order_that_may_be_another_is_not_certain():
     runs = np.array([run(seed) for seed in range(20)])
-    matcher = ResponseMatcher(recorded((f"c{i}" for i in range(28)), runs=runs))
+    matcher = ChannelOrderFinder(recorded((f"c{i}" for i in range(28)), runs=runs))
     readings = run(50)
     readings[:, 6] = readings[:, 8] = 0.5 * (readings[:, 6] + readings[:, 8])
-    assert matcher.match_channel_order(readings).problem.endswith("may be exchanged")
+    assert matcher.find_channel_order(readings).problem.endswith("may be exchanged")
 
 
 def test_motions_are_small_smooth_and_end_where_they_began():
@@ -328,7 +326,7 @@ def test_the_verb_records_an_excitation_by_which_the_order_is_found(small, capsy
     assert excitation.runs.shape == (12, 101, 6) and 0.2 < excitation.amplitude <= 0.4
     env, order = Pushed(), np.array([4, 2, 0, 5, 1, 3])
     seen = [env.reset(seed=99)[0]] + [env.step(action)[0] for action in excitation.motion]
-    found = ResponseMatcher(excitation).match_channel_order(np.array(seen)[:, order])
+    found = ChannelOrderFinder(excitation).find_channel_order(np.array(seen)[:, order])
     assert not found.problem
     np.testing.assert_array_equal(order[found.slots], np.arange(6))
 
@@ -371,9 +369,9 @@ def test_an_ant_on_the_ground_finds_its_order(tmp_path):
     seen = [env.reset(seed=9, options={"start": "rest"})[0]]
     seen += [env.step(action)[0] for action in excitation.motion]
     env.close()
-    order, matcher = np.random.default_rng(2).permutation(28), ResponseMatcher(excitation)
-    found = matcher.match_channel_order(np.array(seen)[:, order])
+    order, matcher = np.random.default_rng(2).permutation(28), ChannelOrderFinder(excitation)
+    found = matcher.find_channel_order(np.array(seen)[:, order])
     assert not found.problem
     assert all(matcher.alike[order[slot], channel] for channel, slot in enumerate(found.slots))
     feet = tuple(excitation.channels[-4:])
-    assert matcher.list_indistinguishable_groups() == [feet]
+    assert matcher.list_indistinguishable_channel_groups() == [feet]

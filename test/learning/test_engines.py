@@ -139,7 +139,7 @@ def test_what_cannot_be_compiled_is_played_step_by_step(cartpole):
         DisturbanceSettings(copies=Range(0, 3)),
         DisturbanceSettings(shuffle=Shuffle(True, 5), missing=0.2),
     ):
-        assert not settings.can_be_compiled and not can_play_with_compiled_code(
+        assert not settings.is_supported_by_compiled_rollouts and not can_play_with_compiled_code(
             model, cartpole, settings
         )
 

@@ -12,7 +12,7 @@ import torch
 from an_control.learning.forward_model.episodes import EpisodeTrace
 from an_control.learning.forward_model.imputation import IdentityTraining, ImputationTraining
 from an_control.learning.forward_model.networks import ForwardModelSettings, PredictionTraining
-from an_control.monitor.forward_model import compute_identity_features
+from an_control.monitor.forward_model import compute_identity_classifier_inputs
 from an_control.policy.sizes import WINDOW
 
 CHANNELS, CONSTANT, CONTACT = 4, [1, 3], 2
@@ -101,7 +101,9 @@ def test_identity_learned_with_noise_names_more_channels_of_noisy_readings():
         training = IdentityTraining(traces, settings, np.random.default_rng(1))
         training.run_updates(300)
         units = training.to_arrays()["identity.units"]
-        features = compute_identity_features(noisy[:, 1:], np.diff(noisy, axis=1), actions, units)
+        features = compute_identity_classifier_inputs(
+            noisy[:, 1:], np.diff(noisy, axis=1), actions, units
+        )
         with torch.no_grad():
             found = training.network(*map(torch.tensor, features)).argmax(-1).numpy()
         return (found == np.arange(6)).mean()

@@ -12,7 +12,7 @@ for module in ("torch", "Box2D", "pygame", "ale_py", "cv2"):
 import torch  # noqa: E402
 
 from an_control.disturbance import DisturbanceSettings, Disturber  # noqa: E402
-from an_control.disturbance.patches import DisturbedPatches  # noqa: E402
+from an_control.disturbance.patches import PatchDisturber  # noqa: E402
 from an_control.learning.dagger.image_patches.batches import (  # noqa: E402
     PatchBatches,
     merge_equal_patches,
@@ -380,7 +380,7 @@ def test_patches_shuffled_at_the_reset_or_announced_change_no_bit_of_an_episode(
 def test_a_shuffle_on_the_way_moves_the_frames_that_come_from_then_on():
     channels = tuple(f"camera.0.{i}" for i in range(5))
     disturber = Disturber(channels, EvaluationProtocol.parse("7").disturbance, 1)
-    patches = DisturbedPatches(disturber)
+    patches = PatchDisturber(disturber)
     orders = []
     for tick in range(12):
         view = np.zeros((5, 4, 1, 1), np.int64)  # each pixel says its content and its frame

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.disturbance import DisturbanceSettings, Disturber, Range, RobotStop
-from an_control.disturbance.patches import DisturbedPatches
+from an_control.disturbance.patches import PatchDisturber
 from an_control.learning.rollout.engine import make_evaluation_seeds
 from an_control.learning.rollout.episode import LiveEpisode, play_episode
 from an_control.load import make_policy
@@ -238,7 +238,7 @@ def test_patches_come_late_and_lost_ones_are_not_in_the_stack():
 
     def shown(words, ticks=30):
         disturber = Disturber(("a", "b"), DisturbanceSettings.parse(words), 1)
-        patches = DisturbedPatches(disturber)
+        patches = PatchDisturber(disturber)
         for tick in range(ticks):
             seen, _ = patches.disturb(frames(tick), ("a", "b"))
             yield (

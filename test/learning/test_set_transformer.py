@@ -8,8 +8,8 @@ torch = pytest.importorskip("torch", reason="needs the train extra")
 
 from an_control.learning.recurrence import SetEncoder, SetPooling
 from an_control.policy.set_transformer import (
+    AttentionPooling,
     InducedSelfAttention,
-    Pooling,
     SelfAttention,
 )
 
@@ -27,7 +27,7 @@ def in_numpy(module):
     """The policy's part with the module's weights, in float64 and nothing rounded."""
     arrays = {name: array.astype(np.float64) for name, array in module.to_arrays().items()}
     if isinstance(module, SetPooling):
-        part = Pooling(arrays, HEADS)
+        part = AttentionPooling(arrays, HEADS)
         return lambda rows: part(rows)[0]
     kind = InducedSelfAttention if "encoder.inducing" in arrays else SelfAttention
     return kind(arrays, HEADS)

@@ -10,7 +10,7 @@ from waves import CHANNELS, STRAIGHT, TURNED, monitored_model, telling_apart, wa
 
 from an_control import load_policy
 from an_control.load import make_policy
-from an_control.monitor.budget import TimeBudget
+from an_control.monitor.budget import SearchTimeBudget
 from an_control.monitor.forward_model import ForwardModel, get_channel_ranges_in_training
 from an_control.monitor.settings import MONITOR
 from an_control.system.share import find_share_path
@@ -92,14 +92,14 @@ def test_a_tick_computes_less_on_a_robot_that_the_model_does_not_fit(ant):
 @settings(deadline=None, max_examples=10)
 @given(episode=EPISODES, seed=st.integers(0, 10_000))
 def test_nothing_is_predicted_that_the_budget_does_not_count(ant, episode, seed):
-    rows, predict, budget = [], ForwardModel.predict, ant.monitor._budget
+    rows, predict, budget = [], ForwardModel.predict_changes, ant.monitor._budget
 
     def counted(self, readings, actions):
         rows.append(int(np.prod(readings.shape[:-1])))
         return predict(self, readings, actions)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ForwardModel, "predict", counted)
+        patch.setattr(ForwardModel, "predict_changes", counted)
         spent, _ = play(ant, impossible(ant, episode, seed))
     searched = [one for one in rows if one > 1]
     assert sum(searched) * budget._row_s <= 2.0 * spent.sum()
@@ -157,7 +157,7 @@ def test_a_tick_may_compute_what_is_left_of_its_budget_and_the_next_one_all_agai
     model = monitored_model()
     model = replace(model, task=replace(model.task, step_s=1.0))
     forward = ForwardModel(model)
-    budget = TimeBudget(forward, MONITOR.budget)
+    budget = SearchTimeBudget(forward, MONITOR.budget)
     whole = budget.count_affordable_comparisons(4)
     assert whole > 100
     budget.subtract_time_of_evaluations(4 * whole)

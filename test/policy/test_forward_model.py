@@ -77,7 +77,7 @@ def test_the_identity_classifier_gives_probabilities():
     forward = ForwardModel(monitored_model())
     reads = np.stack([waves(tick) for tick in range(7)])
     change = np.diff(reads, axis=0, prepend=reads[:1])
-    costs = forward.compute_identity_costs(reads, change, np.zeros((7, 2), np.float32))
+    costs = forward.compute_identity_classifier_costs(reads, change, np.zeros((7, 2), np.float32))
     np.testing.assert_allclose(np.exp(-costs).sum(1), 1.0, rtol=1e-5)
 
 
@@ -90,7 +90,7 @@ def test_its_predictions_are_the_same_compiled(ticks):
     for _ in range(20):
         readings = rng.normal(size=(ticks, len(CHANNELS))).astype(np.float32) * 3.0
         action = rng.uniform(-1.0, 1.0, (ticks, plain.actions)).astype(np.float32)
-        both = plain.predict(readings, action), compiled.predict(readings, action)
+        both = plain.predict_changes(readings, action), compiled.predict_changes(readings, action)
         for one, other in zip(*both, strict=True):
             assert one.shape == other.shape and other.dtype == np.float32
             np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)

@@ -54,7 +54,7 @@ def test_attention_keys_and_state_are_there_or_none(policy):
     dtype = np.uint8 if policy.reading_shape else np.float32
     action = policy.step_array(np.zeros((len(ids), *policy.reading_shape), dtype), ids)
     policy.prepare_next_tick()
-    policy.exclude_next_tick_from_evidence()
+    policy.ignore_next_readings_for_wiring()
     assert policy.previous_action.tobytes() == action.tobytes()
     assert set(policy.channel_order) == set(ids)
     assert policy.attention.shape[1] == len(ids)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from an_control.monitor.costs import Costs
+from an_control.monitor.costs import CostCalculator
 from an_control.monitor.forward_model import Expectation, Prediction
 from an_control.monitor.sensor_delay import SensorDelay
 from an_control.monitor.settings import MONITOR
@@ -23,12 +23,12 @@ class Pulled:
     binary = constant = np.zeros(CHANNELS, bool)
     usual_costs = np.zeros(CHANNELS, np.float32)
 
-    def predict(self, readings, actions):
+    def predict_changes(self, readings, actions):
         change = -0.2 * readings + 0.1 * actions @ PULL
         return Prediction(change, np.full_like(change, SD), np.zeros_like(change))
 
     def compute_expected_readings(self, signals, action):
-        prediction = self.predict(signals[None], action[None])
+        prediction = self.predict_changes(signals[None], action[None])
         expected = signals + prediction.change[0]
         return Expectation(signals, action, prediction, expected, expected)
 
@@ -38,17 +38,17 @@ def late_robot(delays, noise=SD / 2, actions=None, seed=1):
     present is from the truth; `delays` (T,) says how late they are."""
     rng = np.random.default_rng(seed)
     forward = Pulled()
-    lateness = SensorDelay(forward, Costs(forward, MONITOR.costs), MONITOR.delay)
+    lateness = SensorDelay(forward, CostCalculator(forward, MONITOR.costs), MONITOR.delay)
     states = [np.zeros(CHANNELS, np.float32)]
     action, before, found = np.zeros(ACTIONS, np.float32), None, []
     for tick, delay in enumerate(delays):
         followed = lateness.store_and_get_delayed_action(action)
         seen = states[max(0, tick - delay)] + noise * rng.normal(size=CHANNELS).astype(np.float32)
         if before is not None:
-            lateness.store_tick_for_comparison(
+            lateness.store_tick_for_trying_delays(
                 forward.compute_expected_readings(before, followed), seen
             )
-            lateness.update_delay_by_comparison()
+            lateness.try_another_delay_on_stored_tick()
         error = np.abs(lateness.predict_undelayed_signals(seen) - states[-1]).max()
         found.append(SimpleNamespace(ticks=lateness.ticks, error=error))
         before = seen
@@ -86,19 +86,19 @@ def test_where_the_model_is_wrong_by_every_action_no_delay_is_found():
 
 def test_what_is_missing_says_nothing():
     forward = Pulled()
-    lateness = SensorDelay(forward, Costs(forward, MONITOR.costs), MONITOR.delay)
+    lateness = SensorDelay(forward, CostCalculator(forward, MONITOR.costs), MONITOR.delay)
     missing = np.full(CHANNELS, np.nan, np.float32)
     for tick in range(100):
         followed = lateness.store_and_get_delayed_action(np.full(ACTIONS, tick % 2, np.float32))
-        lateness.store_tick_for_comparison(
+        lateness.store_tick_for_trying_delays(
             forward.compute_expected_readings(np.zeros(CHANNELS, np.float32), followed), missing
         )
-        lateness.update_delay_by_comparison()
+        lateness.try_another_delay_on_stored_tick()
     assert lateness.ticks == 0
 
 
 def test_what_follows_is_what_the_next_tick_asks_for():
-    lateness = SensorDelay(Pulled(), Costs(Pulled(), MONITOR.costs), MONITOR.delay)
+    lateness = SensorDelay(Pulled(), CostCalculator(Pulled(), MONITOR.costs), MONITOR.delay)
     actions = np.arange(12, dtype=np.float32).reshape(6, ACTIONS)
     for late in range(MONITOR.delay.max_ticks + 1):
         lateness.ticks = late

@@ -185,7 +185,7 @@ def test_a_wrong_order_is_not_sought_by_a_tick_that_is_no_evidence():
     policy = make_policy(telling_apart(imputing_model(np.full(5, 3.0))), "match")
     for tick in range(40):
         policy.step_array(missing_one(tick, STRAIGHT), tuple(CHANNELS))
-    policy.exclude_next_tick_from_evidence()
+    policy.ignore_next_readings_for_wiring()
     policy.step_array(missing_one(40, TURNED), tuple(CHANNELS))
     assert policy.monitor.channel_by_moved_slot == {} and not policy.monitor.assignment.detected
 
@@ -293,7 +293,7 @@ def test_a_tick_after_a_command_that_no_action_stands_for_is_no_evidence():
         play(policy, [STRAIGHT] * 30)
         believed = [bool(policy.monitor.channel_by_moved_slot)]
         if ignored:
-            policy.exclude_next_tick_from_evidence()
+            policy.ignore_next_readings_for_wiring()
         readings = waves(30)[moved]
         policy.step_array(readings, tuple(CHANNELS))
         believed.append(

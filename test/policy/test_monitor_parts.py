@@ -19,12 +19,12 @@ from waves import (
 from an_control.load import make_policy
 from an_control.monitor import kernels
 from an_control.monitor.assignment import Assignment
-from an_control.monitor.budget import TimeBudget
-from an_control.monitor.costs import Costs
+from an_control.monitor.budget import SearchTimeBudget
+from an_control.monitor.costs import CostCalculator
 from an_control.monitor.evidence import Evidence, TickRecord
 from an_control.monitor.forward_model import ForwardModel, Prediction
 from an_control.monitor.partial_search import PartialSearch
-from an_control.monitor.search import ChangeDetector
+from an_control.monitor.search import MoveDetector
 from an_control.monitor.settings import MONITOR
 
 ASSIGN = (
@@ -81,7 +81,7 @@ def search_with_one_missing(classified, ordered):
     forward = SimpleNamespace(
         channels=tuple(CHANNELS),
         alike=np.eye(5, dtype=bool),
-        compute_identity_costs=lambda reads, change, actions: classified.copy(),
+        compute_identity_classifier_costs=lambda reads, change, actions: classified.copy(),
     )
     search = PartialSearch(forward, kernels.solve_assignment, MONITOR, ordered=ordered)
     assignment = Assignment.make_nominal(5)
@@ -187,9 +187,9 @@ def test_costs_are_the_same_by_the_formula_and_by_the_kernel(seed, ticks):
         binary=np.arange(6) >= 4,
         constant=np.array([False, True] * 3),
         usual_costs=rng.normal(size=6).astype(np.float32),
-        predict=lambda readings, actions: Prediction(*np.ones((3, 1, 6), np.float32)),
+        predict_changes=lambda readings, actions: Prediction(*np.ones((3, 1, 6), np.float32)),
     )
-    costs = Costs(forward, MONITOR.costs)
+    costs = CostCalculator(forward, MONITOR.costs)
     costs.noise_sd = 0.05 * (seed % 3)
     moved = drawn()
     moved[rng.random(moved.shape) < 0.1] = np.nan
@@ -197,16 +197,16 @@ def test_costs_are_the_same_by_the_formula_and_by_the_kernel(seed, ticks):
     chance = rng.random((ticks, 6)).astype(np.float32)
     expected, prediction = drawn(), Prediction(drawn(), np.exp(drawn()), chance)
     kernel, formula = np.zeros((2, 6, 6))
-    costs.add_tick_costs(kernel, moved, expected, reads, prediction)
+    costs.add_tick_costs_to_matrix(kernel, moved, expected, reads, prediction)
     costs.add_tick_costs_uncompiled(formula, moved, expected, prediction.scale, reads, chance)
     np.testing.assert_allclose(kernel, formula, atol=1e-4, rtol=1e-4)
 
 
 def test_a_clearly_better_assignment_is_a_move_unless_the_present_one_is_new():
     forward = ForwardModel(monitored_model())
-    costs = Costs(forward, MONITOR.costs)
-    detector, assignment = ChangeDetector(costs, 5, MONITOR.detector), Assignment.make_nominal(5)
-    prediction = forward.predict(np.zeros((1, 5), np.float32), np.zeros((1, 2), np.float32))
+    costs = CostCalculator(forward, MONITOR.costs)
+    detector, assignment = MoveDetector(costs, 5, MONITOR.detector), Assignment.make_nominal(5)
+    prediction = forward.predict_changes(np.zeros((1, 5), np.float32), np.zeros((1, 2), np.float32))
     usual = np.diag(forward.usual_costs).astype(np.float64)
     for _ in range(3):
         assert detector.detect_move(usual, prediction, assignment, assignment_is_new=False) is None
@@ -255,7 +255,10 @@ def test_evidence_for_an_assignment_does_not_depend_on_when_it_was_asked_for(kep
     every = np.array(list(itertools.permutations(range(5))))
 
     def fresh():
-        costs, budget = Costs(forward, MONITOR.costs), TimeBudget(forward, MONITOR.budget)
+        costs, budget = (
+            CostCalculator(forward, MONITOR.costs),
+            SearchTimeBudget(forward, MONITOR.budget),
+        )
         evidence = Evidence(forward, costs, kept, budget, MONITOR.evidence)
         evidence.restart_with_initial_costs(link)
         return evidence
@@ -269,13 +272,13 @@ def test_evidence_for_an_assignment_does_not_depend_on_when_it_was_asked_for(kep
         now[rng.random(5) < 0.1] = np.nan
         records.append(TickRecord(before, drawn(2), now - before, now))
         asked.add_record(records[-1])
-        asked.compute_and_store_identity_costs()
+        asked.compute_and_store_identity_classifier_costs()
         some = rng.permutation(every)[:3]
-        totals = asked.compute_total_costs(some)
+        totals = asked.compute_total_cost_of_each_assignment(some)
         first = fresh()
         for record in records:
             first.add_record(record)
-        first.compute_and_store_identity_costs()
+        first.compute_and_store_identity_classifier_costs()
         for slots, total in zip(some, totals, strict=True):
             known, new = asked.evaluate_assignment(slots), first.evaluate_assignment(slots)
             np.testing.assert_allclose(known.costs, new.costs, rtol=1e-5, atol=1e-4)

@@ -21,7 +21,7 @@ def test_a_search_for_signals_that_moved_when_the_missing_one_came_back_is_repor
     policy = make_policy(telling_apart(imputing_model(np.full(5, 3.0))), "match")
     for tick in range(62):
         if tick == 59:
-            policy.exclude_next_tick_from_evidence()
+            policy.ignore_next_readings_for_wiring()
         missing = 40 <= tick < 60
         values = missing_one(tick, STRAIGHT) if missing else waves(tick)
         policy.step_array(values if tick < 60 else waves(tick)[list(TURNED)], tuple(CHANNELS))

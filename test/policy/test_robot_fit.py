@@ -21,7 +21,7 @@ from an_control.load import (
     make_policy,
     resolve_monitor_setting,
 )
-from an_control.monitor.evidence import Candidate
+from an_control.monitor.evidence import CandidateAssignment
 from an_control.monitor.forward_model import FitLimits
 from an_control.monitor.monitored_policy import MonitoredPolicy
 from an_control.monitor.robot_fit import RobotFit
@@ -112,13 +112,13 @@ def test_a_robot_that_fits_again_has_its_moves_found_again():
 def test_the_robot_fits_only_after_its_readings_were_explained_for_a_while():
     fit = RobotFit(FitLimits(10.0, 24.0, 0), 3, np.zeros(0, np.float32), MONITOR.fit)
     for _ in range(MONITOR.fit.seen_ticks - 1):
-        fit.update_fit_from_excess(5.0, assignment_known=True)
+        fit.update_fit_from_excess_nll(5.0, assignment_known=True)
     cautious = fit.min_replacement_gain
     assert fit.model_fits_robot is None
-    fit.update_fit_from_excess(5.0, assignment_known=True)
+    fit.update_fit_from_excess_nll(5.0, assignment_known=True)
     assert fit.model_fits_robot and fit.limits.min_gain == fit.min_replacement_gain < cautious
     for _ in range(50):
-        fit.update_fit_from_excess(100.0, assignment_known=True)
+        fit.update_fit_from_excess_nll(100.0, assignment_known=True)
     assert fit.model_fits_robot is False
 
 
@@ -180,7 +180,7 @@ def candidates(moved, others, ticks):
     turned = np.concatenate([np.roll(nominal[:count], 1), nominal[count:]])
     for slots, own, rest in zip((nominal, turned), moved, others, strict=True):
         excess = np.repeat([own / count, rest / (12 - count)], [count, 12 - count])
-        yield Candidate(slots, np.zeros((12, 12)), own + rest, excess, ticks)
+        yield CandidateAssignment(slots, np.zeros((12, 12)), own + rest, excess, ticks)
 
 
 @pytest.mark.parametrize(
@@ -227,5 +227,5 @@ def test_a_robot_that_is_explained_otherwise_than_usual_needs_clearer_moves(
     fit = RobotFit(FitLimits(80.0, 24.0, 0), 12, np.zeros(0, np.float32), MONITOR.fit)
     assert fit.does_move_explain_readings(first, other)
     for _ in range(60):
-        fit.update_fit_from_excess(24.0, assignment_known=True)
+        fit.update_fit_from_excess_nll(24.0, assignment_known=True)
     assert fit.does_move_explain_readings(first, other) is believed

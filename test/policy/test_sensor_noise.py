@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from an_control.monitor.sensor_noise import SensorNoise, estimate_roughness
+from an_control.monitor.sensor_noise import SensorNoise, estimate_noise_of_smoothest_channels
 from an_control.monitor.settings import MONITOR
 
 TICKS = MONITOR.noise.ticks
@@ -20,9 +20,13 @@ def smooth_and_rough(ticks, rng):
 def test_the_noise_is_estimated_by_the_smoothest_channels(sd):
     rng = np.random.default_rng(1)
     clean = smooth_and_rough(TICKS, rng)
-    assert estimate_roughness(clean, MONITOR.noise) == pytest.approx(0.0, abs=1e-9)
+    assert estimate_noise_of_smoothest_channels(clean, MONITOR.noise) == pytest.approx(
+        0.0, abs=1e-9
+    )
     noisy = [
-        estimate_roughness(clean + sd * rng.normal(size=clean.shape), MONITOR.noise)
+        estimate_noise_of_smoothest_channels(
+            clean + sd * rng.normal(size=clean.shape), MONITOR.noise
+        )
         for _ in range(20)
     ]
     assert 0.5 * sd < np.mean(noisy) < 1.1 * sd
@@ -32,7 +36,9 @@ def test_noise_sets_in_and_ends():
     rng, noise = np.random.default_rng(2), SensorNoise(0.003, np.zeros(5, bool), MONITOR.noise)
     clean = smooth_and_rough(300, rng)
     clean[100:200] += 0.02 * rng.normal(size=(100, 5))
-    began = [tick for tick, row in enumerate(clean) if noise.update_estimate_and_check_onset(row)]
+    began = [
+        tick for tick, row in enumerate(clean) if noise.update_noise_estimate_and_check_onset(row)
+    ]
     assert len(began) == 1 and 100 < began[0] < 100 + TICKS
     assert noise.sd == 0.0
 
@@ -43,7 +49,7 @@ def test_noise_is_estimated_and_filtered_while_channels_are_missing():
     clean += 0.02 * rng.normal(size=clean.shape)
     clean[:, 1] = clean[40:, 0] = np.nan
     for row in clean:
-        noise.update_estimate_and_check_onset(row)
+        noise.update_noise_estimate_and_check_onset(row)
     assert 0.01 < noise.sd < 0.04
     expected, scale = np.zeros(5, np.float32), np.full(5, 0.01, np.float32)
     readings = np.array([np.nan, 0.02, -0.02, 0.01, np.nan], np.float32)
@@ -60,7 +66,7 @@ def test_signals_that_move_are_no_noise():
         if tick % 10 == 9:
             order = rng.permutation(5)
             noise.discard_recorded_readings()
-        noise.update_estimate_and_check_onset(row[order])
+        noise.update_noise_estimate_and_check_onset(row[order])
         assert noise.sd == 0.0
 
 
@@ -77,7 +83,7 @@ def test_a_model_that_is_right_filters_noise_and_one_that_is_wrong_does_not_over
     sure = np.full(5, 0.001, np.float32)
     errors = []
     for row in readings:
-        noise.update_estimate_and_check_onset(row)
+        noise.update_noise_estimate_and_check_onset(row)
         if noise.sd:
             errors.append(
                 np.abs(noise.filter_noise(np.full(5, bias, np.float32), sure, row)).mean()

@@ -12,8 +12,8 @@ from set_equations import SetEquations
 from an_control.load import make_policy
 from an_control.policy import AttentionSizes, read_model, write_model
 from an_control.policy.random_model import make_random_model
-from an_control.policy.set_transformer import ChannelOrder
-from an_control.policy.sizes import RecurrenceSizes, parse_sizes
+from an_control.policy.set_transformer import CanonicalChannelOrder
+from an_control.policy.sizes import RecurrenceSizes, parse_model_sizes
 
 PLAIN = AttentionSizes(2, 8, 9, 5, ["value"], [5])
 PMA = replace(PLAIN, queries=4, key=8, attention="pma", heads=2)
@@ -130,11 +130,11 @@ def test_thousands_of_channels_permute_without_changing_a_bit():
 )
 def test_channels_with_equal_outputs_have_the_same_place(rows, seed):
     outputs = np.array(rows)
-    order = ChannelOrder.from_neuron_outputs(outputs)
+    order = CanonicalChannelOrder.from_neuron_outputs(outputs)
     for row, place in zip(outputs, order.places, strict=True):
         np.testing.assert_array_equal(outputs[order.sorted][place], row)
     shuffled = np.random.default_rng(seed).permutation(len(outputs))
-    again = ChannelOrder.from_neuron_outputs(outputs[shuffled])
+    again = CanonicalChannelOrder.from_neuron_outputs(outputs[shuffled])
     np.testing.assert_array_equal(again.places, order.places[shuffled])
 
 
@@ -174,4 +174,4 @@ def test_the_compiled_engine_refuses_it_by_name(model):
 )
 def test_sizes_that_do_not_fit_are_refused_by_name(changes, error):
     with pytest.raises(ValueError, match=error):
-        parse_sizes("attention_neuron", asdict(PLAIN) | changes)
+        parse_model_sizes("attention_neuron", asdict(PLAIN) | changes)

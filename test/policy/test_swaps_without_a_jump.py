@@ -53,7 +53,7 @@ def test_nor_is_an_assignment_that_does_not_hold_left_for_what_it_does_not_agree
     model = monitored_model()
     search = resolve_monitor(telling_apart(model) if agrees else model)._search
     assignment = Assignment.make_nominal(5)
-    search.start_verification(assignment)
+    search.start_verifying_assignment(assignment)
     for tick in range(20):
         before, now = signals(tick)[SWAPPED], signals(tick + 1)[SWAPPED]
         search._add_record(TickRecord(before, np.zeros(2, np.float32), now - before, now))

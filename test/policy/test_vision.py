@@ -22,7 +22,7 @@ from an_control.policy import ModelError, read_model, write_model
 from an_control.policy.random_model import make_random_model
 from an_control.policy.recurrence import step_gru
 from an_control.policy.set_transformer import make_positional_table
-from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES, get_model_kind, parse_sizes
+from an_control.policy.sizes import CAR_RACING_SIZES, PONG_SIZES, get_model_kind, parse_model_sizes
 
 ENGINES = ["numpy", "numba"] if find_spec("numba") else ["numpy"]
 SMALL = {
@@ -234,7 +234,7 @@ def test_a_file_from_before_memory_and_parts_is_one_without():
     header = asdict(PONG_SIZES)
     for name in ("memory", "choice", "attention", "encoder", "inducing", "heads"):
         del header[name]
-    assert parse_sizes("vision_convolution", header) == PONG_SIZES
+    assert parse_model_sizes("vision_convolution", header) == PONG_SIZES
 
 
 def test_patches_of_another_shape_or_kind_of_number_are_refused(model):
@@ -278,12 +278,14 @@ def test_a_model_file_keeps_a_vision_policy(model, tmp_path):
 )
 def test_sizes_that_do_not_fit_are_refused_by_name(head, change, reason):
     with pytest.raises(ValueError, match=reason):
-        parse_sizes(get_model_kind(SMALL[head]), asdict(SMALL[head]) | change)
+        parse_model_sizes(get_model_kind(SMALL[head]), asdict(SMALL[head]) | change)
 
 
 def test_a_memory_of_less_than_no_units_is_refused():
     with pytest.raises(ValueError, match=r"sizes\.memory: -1 is not a whole number from 0"):
-        parse_sizes("vision_convolution", asdict(SMALL["convolution_memory"]) | {"memory": -1})
+        parse_model_sizes(
+            "vision_convolution", asdict(SMALL["convolution_memory"]) | {"memory": -1}
+        )
 
 
 def test_the_authors_sizes_have_the_published_numbers_of_parameters():

@@ -222,7 +222,7 @@ def test_it_hears_a_best_effort_commander_too(stand):
 
 def test_an_action_that_rounding_puts_beyond_one_still_counts_for_the_monitor():
     told = SimpleNamespace(ignored=0, previous_action=None)
-    told.exclude_next_tick_from_evidence = lambda: setattr(told, "ignored", told.ignored + 1)
+    told.ignore_next_readings_for_wiring = lambda: setattr(told, "ignored", told.ignored + 1)
     full = np.array([np.float32(0.6), np.float32(-0.6)], np.float64) / 0.6
     assert (np.abs(full) > 1.0).all()
     _set_previous_action(told, full)

@@ -76,14 +76,14 @@ def act(stand: Stand, steps: range) -> None:
 
 def hang(monkeypatch, hang_s: float) -> None:
     """The next tick takes that long."""
-    tick = Controller.tick
+    tick = Controller.read_sensors_and_step_policy
 
     def late(controller, *arguments):
-        monkeypatch.setattr(Controller, "tick", tick)
+        monkeypatch.setattr(Controller, "read_sensors_and_step_policy", tick)
         time.sleep(hang_s)
         return tick(controller, *arguments)
 
-    monkeypatch.setattr(Controller, "tick", late)
+    monkeypatch.setattr(Controller, "read_sensors_and_step_policy", late)
 
 
 @BOTH

@@ -23,9 +23,9 @@ from rclpy.node import Node
 
 import an_control
 from an_control.disturbance import (
-    Change,
     DisturbanceSettings,
     Disturber,
+    ScheduledChange,
     Shuffle,
     derive_episode_seed,
 )
@@ -211,7 +211,7 @@ def test_evaluation_does_to_patches_what_the_scrambler_does_to_the_image(
     seer, tmp_path, shuffle, words
 ):
     """To every frame of every stack: also of a patch that was hidden until now."""
-    from an_control.disturbance.patches import DisturbedPatches
+    from an_control.disturbance.patches import PatchDisturber
 
     write_wiring(derive_scrambled_wiring(seer), tmp_path / "scrambled.yaml")
     before = ChannelTable(seer)
@@ -222,7 +222,7 @@ def test_evaluation_does_to_patches_what_the_scrambler_does_to_the_image(
     )
     channels = [f"eye.{i}.{j}" for i in range(3) for j in range(5)]
     over_ros, alone = (Disturber(channels, settings, 7) for _ in range(2))
-    patches = DisturbedPatches(alone)
+    patches = PatchDisturber(alone)
     for tick in range(20):
         message, _ = frame(tick)
         stamp_ns = message.header.stamp.nanosec
@@ -243,11 +243,11 @@ def test_evaluation_does_to_patches_what_the_scrambler_does_to_the_image(
 def test_what_cannot_be_done_to_an_image_is_refused_by_name(seer):
     out = make_scrambled_message(seer)
     out.check_settings(
-        DisturbanceSettings(Shuffle(True), missing=0.5), [Change(3, {"missing": 0.1})]
+        DisturbanceSettings(Shuffle(True), missing=0.5), [ScheduledChange(3, {"missing": 0.1})]
     )
     out.check_settings(DisturbanceSettings(delay=3, lose=0.1, repeat=0.1))
     for bad in ({"noise_channels": 2}, {"announce": True}, {"freeze": 0.1}, {"nan": 0.1}):
         with pytest.raises(ValueError, match=f"{next(iter(bad))}: .*shuffle, swap, missing"):
             out.check_settings(DisturbanceSettings(**bad))
     with pytest.raises(ValueError, match=r"nan: 0\.5"):
-        out.check_settings(DisturbanceSettings(), [Change(5, {"nan": 0.5})])
+        out.check_settings(DisturbanceSettings(), [ScheduledChange(5, {"nan": 0.5})])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from an_control.disturbance import Change, DisturbanceSettings, Disturber, Shuffle
+from an_control.disturbance import DisturbanceSettings, Disturber, ScheduledChange, Shuffle
 from an_control.system.share import find_share_path
 from an_control.wiring import load_wiring
 
@@ -104,7 +104,7 @@ def test_more_signals_than_a_robot_has_channels_cannot_move(name, count):
     out.check_settings(DisturbanceSettings(swap=count))
     for settings, schedule in (
         (DisturbanceSettings(swap=count + 1), ()),
-        (DisturbanceSettings(), [Change(3, {"swap": count + 1})]),
+        (DisturbanceSettings(), [ScheduledChange(3, {"swap": count + 1})]),
     ):
         with pytest.raises(ValueError, match=f"swap: {count + 1} .*0 to {count}"):
             out.check_settings(settings, schedule)

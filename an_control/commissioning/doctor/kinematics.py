@@ -120,6 +120,6 @@ def _predict_position_change_per_rate(forward: ForwardModel, position: int, rate
     for sign in (1.0, -1.0):
         moved = states.astype(np.float32)
         moved[:, rate] += np.float32(sign * step)
-        changes.append(forward.predict(moved, actions).change)
+        changes.append(forward.predict_changes(moved, actions).change)
     slope = (changes[0] - changes[1]) / (2.0 * step)
     return float(np.median(slope[:, position] / (1.0 + slope[:, rate] / 2.0)))

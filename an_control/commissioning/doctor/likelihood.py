@@ -182,7 +182,7 @@ class Likelihood:
         if missing.any():
             stand_in = F32(0.0) if self.imputed is None else self.imputed[ticks]
             given = np.where(missing, stand_in, before)
-        prediction = forward.predict(given, actions)
+        prediction = forward.predict_changes(given, actions)
         scale = np.sqrt(prediction.scale**2 + self._floor)
         ratio = (after - before - prediction.change) / scale
         square = np.minimum(ratio * ratio, F32(MAX_SQUARE)) / F32(FREEDOM)
@@ -291,7 +291,7 @@ class Likelihood:
             missing = alone | np.isnan(now)
             action = np.broadcast_to(actions[max(0, tick - 1)], (count, actions.shape[1]))
             now = np.broadcast_to(np.where(np.isnan(now), F32(0.0), now), (count, count))
-            before = forward.impute_missing(before, action, now, missing).astype(F32)
+            before = forward.impute_missing_readings(before, action, now, missing).astype(F32)
             imputed[tick] = before.diagonal()
         self.imputed = imputed
 
@@ -320,12 +320,12 @@ class Likelihood:
             stand_in = F32(0.0) if self.imputed is None else self.imputed[ticks]
             given = np.where(missing, stand_in, given)
         (actions,) = self.compute_candidate_actions([candidate], ticks)
-        full = forward.predict(given, actions)
+        full = forward.predict_changes(given, actions)
         effects = []
         for motor in motors:
             without = actions.copy()
             without[:, motor] = 0.0
-            effects.append(full.change - forward.predict(given, without).change)
+            effects.append(full.change - forward.predict_changes(given, without).change)
         effect = np.stack(effects, -1).astype(float)
         scale = np.sqrt(full.scale**2 + self._floor)
         error = signals[ticks + 1] - signals[ticks] - full.change + effect.sum(-1)
@@ -373,8 +373,8 @@ class Likelihood:
         (actions,) = self.compute_candidate_actions([candidate], ticks)
         without = actions.copy()
         without[:, motor] = 0.0
-        passive = forward.predict(now, without)
-        effect = forward.predict(now, actions).change - passive.change
+        passive = forward.predict_changes(now, without)
+        effect = forward.predict_changes(now, actions).change - passive.change
         scale = np.sqrt(passive.scale**2 + self._floor)
         use = ~self._binary & ~forward.constant & ~candidate.unusable & ~np.isnan(after).any(0)
         size = np.where(use, np.median(np.abs(effect) / scale, 0), 0.0)

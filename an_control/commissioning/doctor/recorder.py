@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from an_control.commissioning.doctor.hypotheses import Recording
-from an_control.control.model_wiring_check import ActionOrder
+from an_control.control.model_wiring_check import ActionCommandConverter
 from an_control.policy import Model
 from an_control.wiring import ChannelTable, Wiring, make_command_messages
 
@@ -111,7 +111,7 @@ class DrivenRecorder:
         self.messages = make_command_messages(wiring.command, wiring.file)
         self.commands = 0
         """Number of commands; of several command topics, of messages on the first one."""
-        self._order = ActionOrder(wiring, model_path, model)
+        self._order = ActionCommandConverter(wiring, model_path, model)
         self._wiring = wiring
         self._parts: list[np.ndarray | None] = [None] * len(self.messages)
         self._last_ns = 0

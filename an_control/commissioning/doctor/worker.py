@@ -38,7 +38,7 @@ from an_control.commissioning.doctor.diagnosis import (
 )
 from an_control.commissioning.doctor.hypotheses import CandidateWiring, Recording
 from an_control.commissioning.doctor.repair import Repair
-from an_control.control.model_wiring_check import ActionOrder
+from an_control.control.model_wiring_check import ActionCommandConverter
 from an_control.monitor.forward_model import ForwardModel
 from an_control.policy import Model, read_model
 from an_control.policy.exact_sums import MAX_READING
@@ -211,7 +211,7 @@ def list_wiring_lines_to_change(
     Returns:
         For each changed line its number from 1 on, its present text and its corrected text.
     """
-    order = ActionOrder(wiring, request_values["model"], model)
+    order = ActionCommandConverter(wiring, request_values["model"], model)
     places = None if order.places is None else order.places.tolist()
     repair = Repair(read_regular_file(Path(wiring.file)).decode(), wiring, recording, places)
     repair.write_corrections(candidate)

@@ -135,7 +135,7 @@ class MotionRun:
         """Discard the plan, so that the next one starts from newly measured positions."""
         self.plan = None
         self._waited = 0
-        self.gate.restart_ramp_at_next_positions()
+        self.gate.forget_positions_and_restart_ramp()
 
     def compute_command(self, now_ns: int | None) -> np.ndarray:
         """Return the command (A,) to be sent in this tick, within all limits.

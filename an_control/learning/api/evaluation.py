@@ -17,9 +17,9 @@ from an_control.learning.runs.progress import (
     ignore_progress,
 )
 from an_control.load import explain_disabled_monitor, find_model_path, resolve_monitor_setting
-from an_control.monitor.recovery import resolve_recovery_threshold
+from an_control.monitor.recovery import resolve_stillness_threshold
 from an_control.policy import Model, Monitor, OrderedSizes, read_model
-from an_control.policy.onnx_file import is_onnx
+from an_control.policy.onnx_file import has_onnx_suffix
 from an_control.system.files import describe_read_error
 from an_control_sim.envs.tasks import SUCCESS, WALK_M
 
@@ -148,7 +148,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
     model = read_model(options.model)
     task = options.task or (model.task.name or "ant")
     protocols = _parse_protocols(options, model)
-    recovery = resolve_recovery_threshold(model, options.recovery)
+    recovery = resolve_stillness_threshold(model, options.recovery)
     env = _make_environment(options, task, model)
     for note in _collect_warnings(options, model, protocols):
         progress(RunProgress("note", note=note))
@@ -347,7 +347,7 @@ def _list_policy_files(model: Path) -> list[Path]:
 
     An ONNX file has others beside it: they begin with its name, or hold its tensors.
     """
-    if not is_onnx(model):
+    if not has_onnx_suffix(model):
         return [model]
     beside = sorted(model.parent.glob(f"{glob.escape(model.stem)}.*"))
     return [model, *(one for one in beside if one.is_file() and one != model)]

@@ -23,9 +23,9 @@ from torch import Tensor
 from an_control.disturbance import (
     TRAINING_SEEDS,
     DisturbanceSettings,
+    DisturbedEpisode,
     Disturber,
     Permutation,
-    Replay,
     Shuffle,
 )
 from an_control.learning.limits import Share
@@ -525,18 +525,20 @@ class DaggerStreams:
         present = np.pad(present, unused).astype(np.float32)
         return _StreamRow(values, change, previous, ordered, labels, channel, present, moved)
 
-    def _disturb_readings(self, observations: np.ndarray) -> Replay:
+    def _disturb_readings(self, observations: np.ndarray) -> DisturbedEpisode:
         """Draw disturbances and return an episode's readings (T, N) as they arrive under them."""
         drawn = draw_at_most_one_disturbance(self._faults, self._rng).with_overrides_from(
             draw_merged_disturbances(self._settings.disturb, self._rng)
         )
         steps, channels = observations.shape
-        if drawn.is_active_on("readings"):
+        if drawn.does_disturb_target("readings"):
             seed = int(self._rng.integers(2**31))
             return Disturber(make_placeholder_ids(channels), drawn, seed).disturb_episode(
                 observations
             )
-        return Replay(observations, np.tile(np.arange(channels), (steps, 1)), np.arange(steps))
+        return DisturbedEpisode(
+            observations, np.tile(np.arange(channels), (steps, 1)), np.arange(steps)
+        )
 
     def _draw_reshuffle_steps(self, steps: int, mean_interval: float) -> Iterator[int]:
         """Draw the steps at which a row's signals are permuted again, and yield them in order."""

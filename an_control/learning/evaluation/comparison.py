@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from an_control.disturbance import describe_walked_distances
+from an_control.disturbance import describe_distances_walked_after_stop
 from an_control.learning.evaluation.evaluate import summarise_episode_results
 from an_control.learning.rollout.episode import PlayedEpisode
 from an_control.system.files import read_regular_file, write_file
@@ -155,7 +155,7 @@ def format_row_for_terminal(
     if row["detected"]:
         text["monitor"] = f"{row['detected']} moves of signals detected"
     if row["walked_m"]:
-        text["stops"] = describe_walked_distances(row["walked_m"], min_walk_m)
+        text["stops"] = describe_distances_walked_after_stop(row["walked_m"], min_walk_m)
     text["speed"] = f"{row['steps_per_s']:.0f} steps/s"
     return [f"{name:<9} {words}" for name, words in text.items()]
 

@@ -140,7 +140,7 @@ def can_play_with_compiled_code(
         return False
     if isinstance(env, AdaptedEnvironment) and env.units:
         return False
-    return isinstance(env.unwrapped, HasBatch) and disturbance.can_be_compiled
+    return isinstance(env.unwrapped, HasBatch) and disturbance.is_supported_by_compiled_rollouts
 
 
 def summarise_episode_results(

@@ -29,8 +29,8 @@ from an_control.learning.forward_model.networks import (
     export_layers,
     fold_normalisation_into_layer,
 )
-from an_control.monitor.forward_model import compute_identity_features
-from an_control.monitor.sensor_noise import estimate_roughness
+from an_control.monitor.forward_model import compute_identity_classifier_inputs
+from an_control.monitor.sensor_noise import estimate_noise_of_smoothest_channels
 from an_control.monitor.settings import MONITOR
 from an_control.policy.model_file import MAX_WEIGHT
 from an_control.policy.sizes import WINDOW
@@ -79,7 +79,7 @@ class ImputationTraining(NetworkTraining):
         self._typical = np.stack([start, everything.min(0), everything.max(0)])
         noise, ticks = MONITOR.noise, MONITOR.noise.min_ticks
         rough = [
-            estimate_roughness(trace.readings[begin : begin + ticks], noise)
+            estimate_noise_of_smoothest_channels(trace.readings[begin : begin + ticks], noise)
             for trace in traces
             for begin in range(0, len(trace.readings) - ticks, ticks)
         ]
@@ -445,7 +445,9 @@ class IdentityTraining(NetworkTraining):
         seen = np.array(readings)
         seen += noise_sd[:, None, None].astype(F32) * rng.standard_normal(seen.shape, F32)
         change = np.diff(seen, axis=1)
-        own, common = compute_identity_features(seen[:, 1:], change, np.array(actions), self._units)
+        own, common = compute_identity_classifier_inputs(
+            seen[:, 1:], change, np.array(actions), self._units
+        )
         return torch.from_numpy(np.ascontiguousarray(own)), torch.from_numpy(common)
 
 

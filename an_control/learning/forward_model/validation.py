@@ -30,7 +30,7 @@ from an_control.learning.training_disturbances import (
     make_placeholder_ids,
 )
 from an_control.load import make_policy
-from an_control.monitor.costs import Costs
+from an_control.monitor.costs import CostCalculator
 from an_control.monitor.forward_model import FitLimits, ForwardModel, Prediction
 from an_control.monitor.monitor import IdentityMonitor
 from an_control.monitor.monitored_policy import MonitoredPolicy
@@ -270,7 +270,7 @@ def measure_forward_model_fit_limits(
         `slow`: how many sensors may seem slower than the control rate.
     """
     forward = ForwardModel(model)
-    costs, count = Costs(forward, MONITOR.costs), len(forward.channels)
+    costs, count = CostCalculator(forward, MONITOR.costs), len(forward.channels)
     means = np.concatenate(
         [
             _compute_running_means(_compute_excess_cost_of_each_tick(forward, costs, one))
@@ -325,7 +325,7 @@ def estimate_chance_log_likelihood_gain(gains: np.ndarray) -> float:
 
 
 def _compute_excess_cost_of_each_tick(
-    forward: ForwardModel, costs: Costs, trace: EpisodeTrace
+    forward: ForwardModel, costs: CostCalculator, trace: EpisodeTrace
 ) -> np.ndarray:
     """Return by how many nats the cost of each tick exceeds its usual value, as an array (T,).
 
@@ -333,8 +333,8 @@ def _compute_excess_cost_of_each_tick(
     channel's signal.
     """
     readings, actions = trace.readings.astype(np.float32), trace.actions.astype(np.float32)
-    prediction = forward.predict(readings[:-1], actions)
-    own = costs.compute_channel_costs(np.diff(readings, axis=0), readings[1:], prediction)
+    prediction = forward.predict_changes(readings[:-1], actions)
+    own = costs.compute_reading_costs(np.diff(readings, axis=0), readings[1:], prediction)
     found: np.ndarray = (own - forward.usual_costs).sum(1)
     return found
 
@@ -349,7 +349,7 @@ def _compute_running_means(excess_costs: np.ndarray) -> np.ndarray:
 
 
 def _does_model_explain_trace(
-    forward: ForwardModel, costs: Costs, trace: EpisodeTrace, max_excess: float
+    forward: ForwardModel, costs: CostCalculator, trace: EpisodeTrace, max_excess: float
 ) -> bool:
     """Return whether the forward model explains the readings of a recorded episode."""
     means = _compute_running_means(_compute_excess_cost_of_each_tick(forward, costs, trace))
@@ -357,14 +357,14 @@ def _does_model_explain_trace(
 
 
 def _compute_gains_of_best_wrong_assignment(
-    forward: ForwardModel, costs: Costs, trace: EpisodeTrace
+    forward: ForwardModel, costs: CostCalculator, trace: EpisodeTrace
 ) -> np.ndarray:
     """Return the gains (T,) in nats of the best wrong assignment of slots over the right one.
 
     A gain is 0 where no other assignment is much better.
     """
     readings, actions = trace.readings.astype(np.float32), trace.actions.astype(np.float32)
-    prediction = forward.predict(readings[:-1], actions)
+    prediction = forward.predict_changes(readings[:-1], actions)
     expected, everyone = readings[:-1] + prediction.change, np.arange(readings.shape[1])
     gains = np.zeros(len(actions))
     for tick in range(len(actions)):
@@ -372,7 +372,7 @@ def _compute_gains_of_best_wrong_assignment(
         single = slice(tick, tick + 1)
         reads = readings[tick + 1 : tick + 2]
         now = Prediction(*(part[single] for part in prediction))
-        costs.add_tick_costs(found, reads, expected[single], reads, now)
+        costs.add_tick_costs_to_matrix(found, reads, expected[single], reads, now)
         present = np.trace(found)
         if present - found.min(0).sum() > CONFUSED:
             moved = costs.compute_costs_with_move_penalty(found, everyone)

@@ -23,7 +23,7 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import DisturbanceSettings, Disturber, RobotStop
-from an_control.disturbance.patches import DisturbedPatches
+from an_control.disturbance.patches import PatchDisturber
 from an_control.learning.rollout.engine import EpisodeSeeds
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 from an_control.load import make_policy
@@ -344,7 +344,7 @@ def play_episode(
     begin = time.perf_counter()
     disturber.start_episode(start.episode)
     policy.reset()
-    disturbance = DisturbedPatches(disturber) if has_patch_observations(env) else disturber
+    disturbance = PatchDisturber(disturber) if has_patch_observations(env) else disturber
     episode = LiveEpisode(env, start.environment, disturbance, channels)
     rewired: list[int] = []
     wanted: np.ndarray | None = None

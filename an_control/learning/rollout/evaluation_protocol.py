@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, cast, get_args
 
-from an_control.disturbance import Change, DisturbanceSettings, Shuffle
+from an_control.disturbance import DisturbanceSettings, ScheduledChange, Shuffle
 from an_control.disturbance.settings import ALLOWED_WORDS, WORDS, parse_shuffle_and_other_words
 from an_control.policy import Monitor
 
@@ -63,12 +63,12 @@ class EvaluationProtocol:
         )
 
     @property
-    def schedule(self) -> tuple[Change, ...]:
+    def schedule(self) -> tuple[ScheduledChange, ...]:
         """Return the changes of the disturbance during an episode, each with its step number.
 
         The only possible change is that signals are no longer permuted, from the step `until` on.
         """
-        return () if self.until is None else (Change(self.until, {"shuffle": Shuffle()}),)
+        return () if self.until is None else (ScheduledChange(self.until, {"shuffle": Shuffle()}),)
 
     @classmethod
     def parse(cls, text: str) -> EvaluationProtocol:

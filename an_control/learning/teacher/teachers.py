@@ -26,7 +26,7 @@ from an_control.learning.runs.run_folder import CHECKPOINT
 from an_control.load import make_policy
 from an_control.policy import MlpSizes, Model, read_model
 from an_control.policy.mlp import get_head_layers
-from an_control.policy.onnx_file import is_onnx
+from an_control.policy.onnx_file import has_onnx_suffix
 from an_control.system.files import describe_read_error, read_regular_file
 from an_control_sim.gym.environments import describe_task, import_module
 from an_control_sim.gym.spaces import (
@@ -226,7 +226,7 @@ def read_teacher(teacher_option: str, env: gymnasium.Env[Any, Any]) -> Teacher:
         return _import_teacher_function(teacher_option, path, env)
     if colon and algorithm in ALGORITHMS:
         return _load_stable_baselines_teacher(algorithm, Path(path), env)
-    if is_onnx(teacher_option):
+    if has_onnx_suffix(teacher_option):
         return _load_onnx_teacher(teacher_option, env)
     if not teacher_option.endswith(".safetensors"):
         raise ValueError(

@@ -10,7 +10,7 @@ import numpy as np
 from an_control.policy.model_file import Model
 from an_control.policy.packed_weights import make_gru_gate_factors
 from an_control.policy.sizes import ConvolutionSizes, TopPatchesSizes
-from an_control.policy.vision.kernels import Kernels
+from an_control.policy.vision.kernels import VisionKernels
 
 F32 = np.float32
 
@@ -28,7 +28,7 @@ class TopPatchesHead:
         kernels: The functions for the inner loops, plain or compiled.
     """
 
-    def __init__(self, model: Model, kernels: Kernels) -> None:
+    def __init__(self, model: Model, kernels: VisionKernels) -> None:
         assert isinstance(model.sizes, TopPatchesSizes)
         self._sizes, self._kernels = model.sizes, kernels
         self._array = model.arrays
@@ -100,7 +100,7 @@ class ConvolutionHead:
     WINDOWS = ((4, 2), (3, 1))
     """For each convolution a pair: the width of its window, and the step of its window."""
 
-    def __init__(self, model: Model, kernels: Kernels) -> None:
+    def __init__(self, model: Model, kernels: VisionKernels) -> None:
         assert isinstance(model.sizes, ConvolutionSizes)
         self._sizes, self._array, self._kernels = model.sizes, model.arrays, kernels
         self._layers = [

@@ -116,7 +116,7 @@ def add_matrix_product(out: np.ndarray, matrix: np.ndarray, vector: np.ndarray) 
     out += vector.dot(matrix)
 
 
-class Kernels(NamedTuple):
+class VisionKernels(NamedTuple):
     """A set of the functions that the vision policies need, in plain numpy or compiled."""
 
     name: str
@@ -127,7 +127,7 @@ class Kernels(NamedTuple):
     add_matrix_product: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 
 
-PLAIN = Kernels(
+PLAIN = VisionKernels(
     "numpy",
     exponentiate_scores,
     apply_relu_and_layer_norm_to_message,

@@ -12,7 +12,7 @@ import numpy as np
 
 from an_control.policy.numba_engine import compute_exp
 from an_control.policy.set_transformer import NORM_EPSILON
-from an_control.policy.vision.kernels import Kernels
+from an_control.policy.vision.kernels import VisionKernels
 from an_control.system.compiled_cache import njit
 
 F32 = np.float32
@@ -209,7 +209,7 @@ def add_matrix_product(out, matrix, vector):
                 out[j] += matrix[k, j] * number
 
 
-COMPILED = Kernels(
+COMPILED = VisionKernels(
     "numba",
     exponentiate_scores,
     apply_relu_and_layer_norm_to_message,

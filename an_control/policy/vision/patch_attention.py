@@ -17,7 +17,7 @@ from an_control.policy.exact_sums import (
 from an_control.policy.model_file import Model
 from an_control.policy.set_transformer import NORM_EPSILON, SetTransformer, make_positional_table
 from an_control.policy.sizes import VisionSizes
-from an_control.policy.vision.kernels import Kernels
+from an_control.policy.vision.kernels import VisionKernels
 
 F32 = np.float32
 WHITE = 255.0
@@ -26,7 +26,7 @@ BLOCK = 128
 processor's cache."""
 
 
-def compute_exact_attention_bits(patch_count: int) -> int:
+def count_bits_for_exact_attention_sums(patch_count: int) -> int:
     """Return to how many bits attention weights and values must be rounded for exact sums.
 
     Weights and values are within [-1, 1]. If they are rounded to so many bits, the sum of their
@@ -50,7 +50,7 @@ class PatchAttention:
         kernels: The functions for the inner loops, plain or compiled.
     """
 
-    def __init__(self, model: Model, kernels: Kernels) -> None:
+    def __init__(self, model: Model, kernels: VisionKernels) -> None:
         sizes = model.sizes
         assert isinstance(sizes, VisionSizes)
         self._sizes, self._kernels = sizes, kernels
@@ -107,7 +107,7 @@ class PatchAttention:
         block = min(BLOCK, queries)
         self._scores = np.empty((block, patch_count))
         self._values = np.ones((patch_count, message + 1))
-        bits = compute_exact_attention_bits(patch_count)
+        bits = count_bits_for_exact_attention_sums(patch_count)
         self._to_values = compute_rounding_number(np.float64(2.0**-bits))
         self._to_attention = F32(1.5 * 2.0 ** (23 - bits))
 

@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from an_control.policy.interface import Policy, PreviousAction, check_unique_ids
+from an_control.policy.interface import Policy, PreviousActionMixin, check_unique_ids
 from an_control.policy.model_file import Model
 from an_control.policy.sizes import TopPatchesSizes, VisionSizes
 from an_control.policy.vision.heads import ConvolutionHead, TopPatchesHead
-from an_control.policy.vision.kernels import Kernels
+from an_control.policy.vision.kernels import VisionKernels
 from an_control.policy.vision.patch_attention import PatchAttention
 from an_control.system.blas import one_blas_thread
 
 
-class VisionNeuron(PreviousAction, Policy):
+class VisionNeuron(PreviousActionMixin, Policy):
     """A permutation-invariant policy for image patches (Tang & Ha 2021, section 3.3).
 
     Args:
@@ -27,7 +27,7 @@ class VisionNeuron(PreviousAction, Policy):
         kernels: The functions for the inner loops, plain or compiled.
     """
 
-    def __init__(self, model: Model, kernels: Kernels) -> None:
+    def __init__(self, model: Model, kernels: VisionKernels) -> None:
         assert isinstance(model.sizes, VisionSizes)
         self.model, self.engine = model, kernels.name
         self._sizes: VisionSizes = model.sizes

@@ -64,7 +64,7 @@ class Examinations:
 
         Fetch the answer to the previous request before calling this.
         """
-        self.process.send_request(self._make_request(ticks.copy_arrays()))
+        self.process.send_request(self._make_request(ticks.copy_arrays_oldest_first()))
 
     def pop_answer(self) -> list[dict[str, Any]] | None:
         """Return the mistakes that were found in the wiring, once the answer has come, else None.

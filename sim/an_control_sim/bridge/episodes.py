@@ -15,7 +15,7 @@ from an_control.disturbance import (
     DisturbanceSettings,
     Disturber,
     derive_episode_seed,
-    describe_walked_distances,
+    describe_distances_walked_after_stop,
 )
 from an_control.system.statistics import format_mean_with_standard_error
 from an_control_sim.bridge.bridge import Bridge
@@ -255,7 +255,7 @@ class RunSummary:
             lines += self.policy.format_lines()
         walked = [one.walked_m for one in self.episodes if one.walked_m is not None]
         if walked:
-            lines.append(f"stops     {describe_walked_distances(walked, self.walk_m)}")
+            lines.append(f"stops     {describe_distances_walked_after_stop(walked, self.walk_m)}")
         if self.timeout_count:
             lines.append(
                 f"timeouts  {self.timeout_count} steps without a command: the simulator took the"

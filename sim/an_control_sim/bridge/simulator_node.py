@@ -14,7 +14,7 @@ from functools import partial
 from rclpy.exceptions import NameValidationException
 from rclpy.node import Node
 
-from an_control.disturbance import Change, DisturbanceSettings
+from an_control.disturbance import DisturbanceSettings, ScheduledChange
 from an_control.ros.graph import QuietNode
 from an_control.ros.node import print_help_if_asked
 from an_control.wiring import SourceConfig, Wiring, WiringError, load_wiring
@@ -78,12 +78,16 @@ class SimulatorSettings:
     camera_hz: float = 0.0
     scrambler: bool = False
     disturbance: DisturbanceSettings = field(default_factory=DisturbanceSettings)
-    schedule: tuple[Change, ...] = ()
+    schedule: tuple[ScheduledChange, ...] = ()
 
     @property
     def uses_scrambler(self) -> bool:
         """Whether readings may be disturbed, so that the policy must read the scrambler's topic."""
-        return self.scrambler or self.disturbance.is_active_on("readings") or bool(self.schedule)
+        return (
+            self.scrambler
+            or self.disturbance.does_disturb_target("readings")
+            or bool(self.schedule)
+        )
 
 
 def read_simulator_settings(node: Node) -> SimulatorSettings:

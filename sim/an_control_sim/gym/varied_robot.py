@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from an_control.disturbance import DisturbanceSettings, compute_motor_output
+from an_control.disturbance import DisturbanceSettings, compute_worn_motor_output
 from an_control.system.environment_output import discard_native_output
 
 SetPhysics: TypeAlias = Callable[[float, float], None]
@@ -112,7 +112,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         """
         middle = _compute_middle_of_bounds(self.action_space)
         wanted = action.astype(np.float64) - middle
-        self._effect = compute_motor_output(self._settings, wanted, self._effect)
+        self._effect = compute_worn_motor_output(self._settings, wanted, self._effect)
         return (middle + self._effect).astype(action.dtype)
 
     def _describe_start_problem(self, settings: DisturbanceSettings) -> str:
@@ -157,7 +157,7 @@ def vary_robot(env: gymnasium.Env[Any, Any], settings: DisturbanceSettings = NOM
     robot = _find_varied_robot(env)
     if robot is not None:
         robot.vary_robot(settings)
-    elif settings.is_active_on("robot"):
+    elif settings.does_disturb_target("robot"):
         raise ValueError(f"{settings}: {env} was not opened by `open_environment`")
 
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from sensor_msgs.msg import Image, JointState
 
 from an_control.disturbance import (
-    Change,
     DelayLine,
     DisturbanceSettings,
+    ScheduledChange,
     iterate_scheduled_settings,
 )
 from an_control.ros.outputs import set_stamp, to_float64_array
@@ -68,7 +68,7 @@ class ScrambledReadings:
         self.message = JointState()
 
     def check_settings(
-        self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()
+        self, settings: DisturbanceSettings, schedule: Sequence[ScheduledChange] = ()
     ) -> None:
         """Check that a disturbance can be applied to channels that are numbers, not image patches.
 
@@ -80,7 +80,7 @@ class ScrambledReadings:
             ValueError: A setting cannot be applied.
         """
         for stage in iterate_scheduled_settings(settings, schedule):
-            stage.check_can_disturb("scalar channels")
+            stage.check_settings_fit_observation("scalar channels")
             if self._count is not None:
                 stage.check_swap_count(self._count)
 
@@ -133,7 +133,7 @@ class ScrambledImage:
         self.message = Image(height=height, width=width, encoding="rgba8", step=step)
 
     def check_settings(
-        self, settings: DisturbanceSettings, schedule: Sequence[Change] = ()
+        self, settings: DisturbanceSettings, schedule: Sequence[ScheduledChange] = ()
     ) -> None:
         """Check that a disturbance can be applied to the patches of an image.
 
@@ -145,7 +145,7 @@ class ScrambledImage:
             ValueError: A setting cannot be applied.
         """
         for stage in iterate_scheduled_settings(settings, schedule):
-            stage.check_can_disturb("images")
+            stage.check_settings_fit_observation("images")
             stage.check_swap_count(len(self._place))
 
     def start_episode(self) -> None:

@@ -32,9 +32,9 @@ from rclpy.qos import DurabilityPolicy, QoSProfile
 from std_srvs.srv import Trigger
 
 from an_control.disturbance import (
-    Change,
     DisturbanceSettings,
     Disturber,
+    ScheduledChange,
     iterate_scheduled_settings,
 )
 from an_control.disturbance.signal_routing import NOISE, NOTHING, SignalRouting
@@ -194,7 +194,7 @@ class Scrambler:
         wiring: Wiring,
         settings: DisturbanceSettings,
         seed: int,
-        schedule: Sequence[Change] = (),
+        schedule: Sequence[ScheduledChange] = (),
         accept: Callable[[DisturbanceSettings], object] | None = None,
     ) -> None:
         self.table = ChannelTable(wiring)
@@ -275,7 +275,9 @@ class Scrambler:
         """
         behind = dict(zip(self._disturber.ids, self._disturber.signal_ids_by_slot, strict=True))
         self._check_signals_can_be_moved(changes)
-        self._routing.change_signals({behind[id_]: signal for id_, signal in changes.items()})
+        self._routing.assign_signals_to_channels(
+            {behind[id_]: signal for id_, signal in changes.items()}
+        )
         self._publish_order_if_changed()
 
     def _publish_order_if_changed(self) -> None:
@@ -291,7 +293,7 @@ class Scrambler:
 
         Each channel of `changes` gets another channel's signal, `noise`, or none ("").
         """
-        self._routing.check_changes(changes)
+        self._routing.check_channels_and_signals_are_known(changes)
         if not self._output.accepts_noise and NOISE in changes.values():
             raise ValueError(f"{NOISE}: not for images (allowed: CHANNEL=SIGNAL or CHANNEL=)")
         if self._disturber.settings.announce and any(one != NOTHING for one in changes.values()):
@@ -312,7 +314,7 @@ class Scrambler:
             The disturbed readings (m,) and the ids (m,) of their channels. Channels may be removed
             or added.
         """
-        return self._disturber.disturb(*self._routing.map_signals_to_channels(values, ids))
+        return self._disturber.disturb(*self._routing.route_readings_to_channels(values, ids))
 
     def start_episode(self, episode: int) -> None:
         """Start an episode, in which permutations and missing channels are drawn anew.
@@ -428,7 +430,7 @@ def _check_settings_need_no_simulator(settings: DisturbanceSettings, *, lockstep
 
 def declare_scrambler_parameters(
     node: Node,
-) -> tuple[str, str, int, DisturbanceSettings, tuple[Change, ...]]:
+) -> tuple[str, str, int, DisturbanceSettings, tuple[ScheduledChange, ...]]:
     """Declare the parameters of the executable `scrambler` and return their values.
 
     Returns:

@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings, Disturber
-from an_control.disturbance.patches import DisturbedPatches
+from an_control.disturbance.patches import PatchDisturber
 from an_control.learning.dagger.image_patches.settings import PatchDaggerSettings
 from an_control.learning.rollout.episode import LiveEpisode
 from an_control.learning.training_disturbances import (
@@ -157,7 +157,7 @@ def record_episode(
     assert isinstance(inner, HasChannels) and isinstance(inner, HasFrames)
     ids = channels = tuple(inner.channels)
     drawn, seed = settings.draw_disturbance(rng), int(rng.integers(2**31))
-    delivery = DisturbedPatches(Disturber(channels, drawn, seed)) if drawn.is_active else None
+    delivery = PatchDisturber(Disturber(channels, drawn, seed)) if drawn.is_active else None
     episode = LiveEpisode(env, int(rng.integers(*TRAINING_SEEDS)), limit=max_steps)
     teacher.start_episode()
     if policy is not None:
@@ -234,7 +234,7 @@ def draw_seen_frame_and_action_step_indices(
     disturbing = make_disturber(1, replace(disturbance, missing=NO_DISTURBANCE.missing), rng)
     if disturbing is None:
         return frames, np.arange(steps)
-    delivery = DisturbedPatches(disturbing)
+    delivery = PatchDisturber(disturbing)
     seen, acted = [], []
     for step, numbers in enumerate(frames):
         shown, _ = delivery.disturb(numbers.reshape(1, stack, 1, 1), CHANNEL)

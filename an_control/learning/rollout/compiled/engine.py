@@ -155,7 +155,7 @@ class FusedEngine:
         """
         if disturbance == NO_DISTURBANCE:
             return make_undisturbed_conditions()
-        if not disturbance.can_be_compiled:
+        if not disturbance.is_supported_by_compiled_rollouts:
             able = ", ".join(one.word for one in SETTINGS if one.compiled)
             raise ValueError(
                 f"{disturbance}: compiled rollouts support only {able}; use --engine processes"
