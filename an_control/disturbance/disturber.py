@@ -44,8 +44,8 @@ class GarbageReadings:
     """A generator of meaningless readings for K channels: noise, zeros or a slow drift.
 
     About half of the channels carry normal noise with a standard deviation of 1, 0.3 or 0.1. A
-    quarter carry zeros. A quarter carry a random walk, clipped to -5..5, whose steps have a
-    standard deviation of 0.05. All numbers are in units of the scaled readings.
+    quarter carry zeros. A quarter carry a random walk, which turns back at -5 and 5, and whose
+    steps have a standard deviation of 0.05. All numbers are in units of the scaled readings.
 
     Args:
         rng: The random generator.
@@ -64,7 +64,10 @@ class GarbageReadings:
         noise = self._rng.standard_normal((ticks, len(self._sd)))
         walks = np.cumsum(np.vstack([self._walk, self._step * noise]), axis=0)[1:]
         self._walk = walks[-1]
-        return (self._sd * noise + np.clip(walks, -5.0, 5.0)).astype(np.float32)
+        # Clipped instead, a walk that went far beyond a bound would read this bound for good.
+        turned = np.abs((walks - 5.0) % 20.0 - 10.0) - 5.0
+        drifts = np.where(np.abs(walks) <= 5.0, walks, turned)
+        return (self._sd * noise + drifts).astype(np.float32)
 
 
 FAULTS = ("delay", "bias", "freeze", "garbage", "jitter", "spike", "nan")

@@ -17,6 +17,7 @@ from an_control.disturbance import (
     Shuffle,
     derive_episode_seed,
 )
+from an_control.disturbance.disturber import GarbageReadings
 
 IDS = tuple(f"channel_{i}" for i in range(12))
 VALUES = np.arange(12, dtype=np.float32)
@@ -278,3 +279,13 @@ def test_the_same_messages_are_lost_whether_others_are_repeated_or_not():
     run(one, 7)
     one.start_episode(0)
     assert lost == [arrived for _, arrived, _ in messages(one, 200)]
+
+
+def test_a_drift_that_reaches_its_bound_comes_back_from_it():
+    whole, ticks = (GarbageReadings(np.random.default_rng(5), 40) for _ in range(2))
+    readings = whole.draw_readings(50_000)
+    drifts = readings[:, readings.std(0) > 2.0]  # all other channels are noise or zeros
+    assert drifts.shape[1] > 4 and 4.9 < np.abs(drifts).max() <= 5.0
+    assert (np.abs(drifts[1:] - drifts[:-1]).max(0) < 0.3).all()
+    assert (np.abs(drifts[-5_000:]) < 5.0).any(0).all()
+    assert all((ticks.draw_readings(1)[0] == one).all() for one in readings[:100])
