@@ -15,6 +15,7 @@ from an_control.commissioning.doctor.hypotheses import (
     iterate_swaps_of_robot_parts,
 )
 from an_control.commissioning.doctor.kinematics import find_position_rate_pairs
+from an_control.commissioning.doctor.likelihood import Likelihood
 from an_control.commissioning.doctor.repair import Repair
 from an_control.commissioning.doctor.worker import Examiner
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
@@ -356,3 +357,14 @@ def test_readings_that_no_robot_has_make_the_running_doctor_warn_of_nothing(robo
     arrays = {"raw": raw, "actions": recording.actions, "starts": recording.starts}
     np.savez(content, about=np.array(json.dumps(about)), **arrays)
     assert isinstance(Examiner().find_wiring_mistakes(content.getvalue()), list)
+
+
+def test_a_motor_has_no_effect_to_show_where_no_channel_is_usable(robot):
+    recording, _ = robot.record_run_and_mean_return((), seed=3, ticks=TICKS)
+    likelihood, wired = (
+        Likelihood(robot.forward, recording),
+        CandidateWiring.from_recording(recording),
+    )
+    blind = replace(wired, unusable=np.ones_like(wired.unusable))
+    assert np.isfinite(likelihood.estimate_motor_effects(wired, likelihood.ticks)).all()
+    assert np.isnan(likelihood.estimate_motor_effects(blind, likelihood.ticks)).all()

@@ -332,19 +332,20 @@ class Likelihood:
         count = len(ticks) // BLOCK * BLOCK
         moved = ~self._binary & ~forward.constant
         use = moved & ~candidate.unusable & ~np.isnan(error).any(0)
-        if not count or not use.any():
+        if not count:
             return np.ones(len(candidate.motors))
-        error = _subtract_block_means(error[:count][:, use])
         effect = _subtract_block_means(effect[:count])
         scale = scale[:count]
         size = np.median(np.abs(effect) / scale[..., None], 0)
         own = np.where(moved[:, None], size**2 / np.maximum(size.sum(1, keepdims=True), 1e-9), 0.0)
-        effect, scale = effect[:, use], scale[:, use]
-        effects = [
-            self._fit_motor_effect(motor, error, effect, scale, own[use, motor]) for motor in motors
-        ]
+        found = np.ones(len(candidate.motors))
+        if use.any():
+            error = _subtract_block_means(error[:count][:, use])
+            effect, scale = effect[:, use], scale[:, use]
+            for motor in motors:
+                found[motor] = self._fit_motor_effect(motor, error, effect, scale, own[use, motor])
         best = np.argsort(-own, axis=0)[:OWN_CHANNELS]
-        return np.where(candidate.unusable[best].all(0), np.nan, effects)
+        return np.where(candidate.unusable[best].all(0), np.nan, found)
 
     @one_blas_thread
     def estimate_motor_effect_away_from_stop(
