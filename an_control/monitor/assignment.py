@@ -74,9 +74,12 @@ class Assignment(NamedTuple):
         """
         if self.lost and self.pinned and self.renames is None and self.previous is self.slots:
             return self
-        slots = self.slots
         return self._replace(
-            previous=slots, previous_outputs=slots, pinned=True, lost=True, renames=None
+            previous=self.slots,
+            previous_outputs=self.outputs,
+            pinned=True,
+            lost=True,
+            renames=None,
         )
 
     def copy_with_unpinned_outputs(self) -> Assignment:

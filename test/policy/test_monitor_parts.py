@@ -284,3 +284,10 @@ def test_evidence_for_an_assignment_does_not_depend_on_when_it_was_asked_for(kep
             np.testing.assert_allclose(known.costs, new.costs, rtol=1e-5, atol=1e-4)
             assert known.total == pytest.approx(new.total, rel=1e-5, abs=1e-3)
             assert total == pytest.approx(new.total, rel=1e-5, abs=1e-3)
+
+
+def test_a_lost_assignment_keeps_what_the_policy_got_before():
+    slots, outputs = np.array([1, 0, 2]), np.array([2, 1, 0])
+    known = Assignment(slots, outputs, np.arange(3), np.arange(3), pinned=False, lost=False)
+    lost = known.copy_marked_as_lost()
+    assert lost.lost and lost.previous is slots and lost.previous_outputs is outputs
