@@ -677,10 +677,11 @@ class IdentityMonitor:
     def identified_channel_mask(self) -> np.ndarray:
         """The mask (N,) of the channels whose input slot is known: True for these channels.
 
-        All are True if no rewiring was detected since the start, or if the estimate has not changed
-        for some ticks. Shortly after a change, a channel is True only if the readings would be much
-        less likely with its slot exchanged for any other. All are False while the estimate is not
-        known to be right, or while readings are missing.
+        All are True if the estimate has not changed for some ticks. They are also True if no
+        rewiring was detected since the estimate was last found to be right, because this needs
+        readings that would be much less likely with any two slots exchanged. Shortly after a
+        detected rewiring, a channel is True only if this holds for its own slot. All are False
+        while the estimate is not known to be right, or while readings are missing.
         """
         assignment, settings = self.assignment, self._settings.trust
         if assignment.lost or self._imputation.missing_ticks:
