@@ -131,6 +131,17 @@ def test_a_dead_motor_and_a_stuck_sensor_are_named(tmp_path):
     assert diagnosis.silent == ["ankle_4"] and diagnosis.unmoved == ["hip_2.velocity"]
 
 
+def test_a_sensor_whose_reading_is_missing_now_and_then_is_still_found(tmp_path):
+    recording, whole, _ = move(tmp_path)
+    (begin, _), hip = recording.plan.spans[0], recording.ids.index("hip_1.position")
+    readings = recording.readings.copy()
+    readings[begin + 20, hip] = readings[begin + 30 : begin + 35, hip] = np.nan
+    command = load_wiring(tmp_path / "wiring.yaml").command
+    diagnosis = diagnose_wiring_by_motion(replace(recording, readings=readings), command)
+    assert not diagnosis.findings and not diagnosis.unmoved
+    assert [_key(one) for one in diagnosis.pairs] == [_key(one) for one in whole.pairs]
+
+
 def test_if_all_motors_or_all_sensors_are_reversed_it_says_that_it_cannot_tell(tmp_path):
     wrong = SIMULATION.replace("{scale: 250.0", "{scale: -250.0")
     recording, diagnosis, _ = move(tmp_path, simulation=wrong)

@@ -15,7 +15,7 @@ Three ideas, none of which needs a model of the robot:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -105,15 +105,16 @@ class Pair:
     share: float
 
 
-def measure_and_detect_responses(recording: MotionRecording) -> tuple[np.ndarray, np.ndarray]:
+def _measure_and_detect_responses(recording: MotionRecording) -> tuple[np.ndarray, np.ndarray]:
     """Measure how far each of A actuators moved each of C channels.
 
     Args:
-        recording: Readings and commands of a robot whose actuators were moved one at a time.
+        recording: Readings without NaN, and commands, of a robot whose actuators were moved one at
+            a time.
 
     Returns:
         Two arrays (A, C). The first has the root mean square of the part of each reading that
-        follows the command, in the unit of the readings; NaN if readings are missing. The second is
+        follows the command, in the unit of the readings. The second is
         True if this part is large in comparison with the rest of the reading, and with the robot's
         swinging before the actuator was moved.
     """
@@ -154,7 +155,8 @@ def find_pairs_and_shared_sensors(
         The pairs; and the shared sensors: for the index of each channel that moves but is in no
         pair, the indices of the actuators that move it, the strongest first.
     """
-    extent, clear = measure_and_detect_responses(recording)
+    recording = replace(recording, readings=_fill_gaps(recording.readings))
+    extent, clear = _measure_and_detect_responses(recording)
     pairs, shared = [], {}
     for group in groups:
         columns = list(group.channels)
@@ -336,6 +338,20 @@ def _split_into_explained_and_rest(
     flat = _remove_trend(readings, TREND_ORDER)
     explained = directions @ (directions.T @ flat)
     return explained, flat - explained
+
+
+def _fill_gaps(readings: np.ndarray) -> np.ndarray:
+    """Return readings (T, C) with values in place of NaN, by a line between a channel's neighbours.
+
+    A channel without any reading is 0 throughout.
+    """
+    filled = np.array(readings)
+    times = np.arange(len(filled))
+    for channel in np.flatnonzero(np.isnan(filled).any(0)):
+        column = filled[:, channel]
+        known = ~np.isnan(column)
+        filled[:, channel] = np.interp(times, times[known], column[known]) if known.any() else 0.0
+    return filled
 
 
 def _remove_trend(values: np.ndarray, term_count: int = 3) -> np.ndarray:
