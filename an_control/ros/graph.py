@@ -135,15 +135,19 @@ def suggest_similar_topic(node: Node, topic: str, type_: str) -> str:
 
     Returns:
         The end of an error text, such as "; /joint_states is published with this type", about what
-        other nodes publish; "" if they publish no topic of this type.
+        nodes publish that are neither this one nor policy nodes; "" if they publish no topic of
+        this type.
     """
     name, own = node.resolve_topic_name(topic), node.get_fully_qualified_name()
-    others = [
-        other
-        for other, types in node.get_topic_names_and_types()
-        if type_ in types
-        and other != name
-        and any(get_owner_node_name(one) != own for one in node.get_publishers_info_by_topic(other))
-    ]
+    topics = node.get_topic_names_and_types()
+    there = {other for other, _ in topics}
+    others = []
+    for other, types in topics:
+        if type_ in types and other != name:
+            infos = node.get_publishers_info_by_topic(other)
+            owners = {get_owner_node_name(one) for one in infos} - {own}
+            # A policy node sends commands and reports, no readings.
+            if any(f"{owner}/channels" not in there for owner in owners):
+                others.append(other)
     near = difflib.get_close_matches(name, others, 1, 0.0)
     return f"; {near[0]} is published with this type" if near else ""

@@ -10,11 +10,11 @@ TYPE = "sensor_msgs/msg/JointState"
 class Graph:
     """A node that sees these topics: for each one the names of its publishers."""
 
-    def __init__(self, publishers: dict[str, list[str]]) -> None:
-        self._publishers = publishers
+    def __init__(self, publishers: dict[str, list[str]], own: str = "/policy") -> None:
+        self._publishers, self._own = publishers, own
 
     def get_fully_qualified_name(self) -> str:
-        return "/policy"
+        return self._own
 
     def resolve_topic_name(self, topic: str) -> str:
         return f"/{topic}"
@@ -33,3 +33,11 @@ def test_what_the_node_publishes_itself_is_not_suggested_as_its_sensor() -> None
     assert suggest_similar_topic(Graph(own), "joint_states", TYPE) == ""
     found = suggest_similar_topic(Graph({**own, "/joints": ["driver"]}), "joint_states", TYPE)
     assert found == "; /joints is published with this type"
+
+
+def test_what_another_policy_node_publishes_is_not_suggested_as_a_sensor() -> None:
+    running = {"/policy/channels": ["policy"], "/policy/proposed": ["policy"], "/out": ["policy"]}
+    assert suggest_similar_topic(Graph(running, "/check"), "joint_states", TYPE) == ""
+    graph = Graph({**running, "/arm": ["driver"]}, "/check")
+    found = suggest_similar_topic(graph, "proposed", TYPE)
+    assert found == "; /arm is published with this type"
