@@ -318,6 +318,21 @@ def test_comments_and_layout_of_a_wiring_stay_as_they_are(robot, tmp_path):
     assert repair.diff == "" and "need a line of their own" in repair.left[0]
 
 
+def test_a_corrected_field_with_an_apostrophe_in_its_name_is_valid_yaml(robot, tmp_path):
+    recording, _ = robot.record_run_and_mean_return(seed=3, ticks=60)
+    field = "'position[l''eft]'"
+    text = WIRING.read_text().replace("angular_velocity.z", field)
+    (tmp_path / "w.yaml").write_text(text)
+    slots = np.arange(len(recording.ids))
+    place = [recording.ids.index(id_) for id_ in ("velocity.turn", "gyro")]
+    slots[place] = slots[place[::-1]]
+    repair = Repair(text, load_wiring(tmp_path / "w.yaml"), recording, None)
+    repair.write_corrections(replace(CandidateWiring.from_recording(recording), slots=slots))
+    (tmp_path / "w.yaml").write_text(repair.text)
+    fields = {one.id: one.field for one in load_wiring(tmp_path / "w.yaml").channels}
+    assert fields["velocity.turn"] == "position[l'eft]"
+
+
 @pytest.mark.parametrize(
     ("row", "kind"),
     [("sign of its position and velocity", "sign"), ("all positions in degrees", "scale")],

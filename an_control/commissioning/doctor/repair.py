@@ -15,7 +15,8 @@ import yaml
 
 from an_control.commissioning.doctor.hypotheses import CandidateWiring, Recording
 from an_control.wiring import Wiring
-from an_control.wiring.messages import parse_field_path
+from an_control.wiring.draft import quote_scalar
+from an_control.wiring.messages import format_element_path, parse_field_path
 
 
 class Repair:
@@ -189,12 +190,15 @@ def _format_element_path(field: str, name: str, index: int) -> str:
     except (ValueError, IndexError):
         last = field
     named = last in ("position", "velocity", "effort")
-    return f"{field}[{name}]" if named else f"{field}[{index}]"
+    return format_element_path(field, name) if named else f"{field}[{index}]"
 
 
 def _quote_for_yaml(text: str) -> str:
     """Return the text of a YAML value, in quotes if YAML needs them."""
-    return f"'{text}'" if any(one in text for one in "[]{}*,&") else text
+    quoted = quote_scalar(text)
+    if quoted == text or not text.isprintable():
+        return quoted
+    return "'" + text.replace("'", "''") + "'"  # as in the wiring files that ship
 
 
 def _format_number(value: float) -> str:
