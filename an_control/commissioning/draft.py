@@ -6,7 +6,8 @@ The wiring is the YAML file that connects a robot's topics to the channels of a 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count, takewhile
 
@@ -193,8 +194,9 @@ def _draft_channels_with_comments(source: str, topic: SurveyedTopic) -> Iterator
         format_element_path("", name): _draft_max_age_s(one.gap_s) if one.gap_s else 0.0
         for name, one in topic.rarely_sent_joint_names.items()
     }
+    joints = _make_allowed_names(topic.joints)
     for path, (low, high) in topic.ranges.items():
-        channel = ChannelConfig(_make_channel_id(source, path, topic), source, path)
+        channel = ChannelConfig(_make_channel_id(source, path, joints), source, path)
         if own_ages_s:  # a slower driver publishes some of the joints on this topic
             age_s = own_ages_s.get(path[path.find("[") :])
             channel = replace(channel, max_age_s=age_s)
@@ -218,15 +220,32 @@ def _add_laser_range_limits(channel: ChannelConfig, topic: SurveyedTopic) -> Cha
     return replace(channel, inf=farthest, valid=(nearest, farthest))
 
 
-def _make_channel_id(source: str, path: str, topic: SurveyedTopic) -> str:
-    """Make a channel's id from the path of its field, such as hip.position from position[hip]."""
+def _make_channel_id(source: str, path: str, joints: Mapping[str, str]) -> str:
+    """Make a channel's id from the path of its field, such as hip.position from position[hip].
+
+    `joints` has for each joint that the topic's messages name the name that a wiring allows.
+    """
     field, _, key = path.partition("[")
-    if topic.joints and key:
-        name = key.removesuffix("]").strip('"')
-        return f"{_NOT_IN_IDS.sub('_', name) or '_'}.{field}"
+    if name := joints.get(key.removesuffix("]").strip('"')):
+        return f"{name}.{field}"
     if angle := _ANGLE.fullmatch(path):
         return f"{source}.{angle[1]}"
     return f"{source}.{_PATH_PARTS.sub('.', path).strip('.')}"
+
+
+def _make_allowed_names(names: Sequence[str]) -> dict[str, str]:
+    """Return for each name of a joint a name that a wiring allows, without blanks and stars.
+
+    All are distinct: if "a b" would become the name of the joint "a_b", it becomes "a_b_2".
+    """
+    allowed = {name: _NOT_IN_IDS.sub("_", name) or "_" for name in names}
+    taken = {name for name, new in allowed.items() if name == new}
+    for name, new in allowed.items():
+        if name != new:
+            numbered = chain((new,), (f"{new}_{number}" for number in count(2)))
+            allowed[name] = next(one for one in numbered if one not in taken)
+            taken.add(allowed[name])
+    return allowed
 
 
 def _make_ids_unique(channels: Sequence[Entry]) -> list[Entry]:
@@ -234,11 +253,9 @@ def _make_ids_unique(channels: Sequence[Entry]) -> list[Entry]:
 
     An id that occurs more than once is preceded by the name of its source.
     """
-    count: dict[str, int] = {}
-    for config, _ in channels:
-        count[config.id] = count.get(config.id, 0) + 1
+    counts = Counter(config.id for config, _ in channels)
     return [
-        (one if count[one.id] == 1 else replace(one, id=f"{one.source}.{one.id}"), about)
+        (one if counts[one.id] == 1 else replace(one, id=f"{one.source}.{one.id}"), about)
         for one, about in channels
     ]
 
@@ -295,15 +312,13 @@ def _draft_commands(
         else:
             near = _select_joint_topics_nearest_by_name(topics, one.name)
             field = "field", _choose_command_field(near, one.type), "SET THIS: what it commands"
-            names = _collect_joint_names(near) or ["actuator"]
-            found.append(((*lines, field), [_draft_actuator_with_comment(name) for name in names]))
+            found.append(((*lines, field), _draft_joint_actuators(near)))
     if found:
         return found
     topic = "topic", "joint_commands", "SET THIS: nobody listens for commands now"
     lines = topic, ("type", next(iter(JOINT_COMMANDS)), "")
     field = "field", _choose_command_field(topics, lines[1][1]), "position, velocity or effort"
-    names = _collect_joint_names(topics) or ["actuator"]
-    return [((*lines, field), [_draft_actuator_with_comment(name) for name in names])]
+    return [((*lines, field), _draft_joint_actuators(topics))]
 
 
 def _select_joint_topics_nearest_by_name(
@@ -325,9 +340,15 @@ def _select_joint_topics_nearest_by_name(
     return [one for one in joints if count_equal_leading_parts(one) == most]
 
 
-def _collect_joint_names(topics: Sequence[SurveyedTopic]) -> list[str]:
-    """Return the names of all joints that the messages of these topics list, each name once."""
-    return list(dict.fromkeys(name for one in topics for name in one.joints))
+def _draft_joint_actuators(topics: Sequence[SurveyedTopic]) -> list[tuple[ActuatorConfig, str]]:
+    """Draft an actuator for each joint that the messages of these topics list, with a comment."""
+    names = list(dict.fromkeys(name for one in topics for name in one.joints)) or ["actuator"]
+    found = []
+    for name, allowed in _make_allowed_names(names).items():
+        actuator, comment = _draft_actuator_with_comment(allowed)
+        renamed = "" if allowed == name else f"; {name!r} cannot be the name of an actuator"
+        found.append((actuator, comment + renamed))
+    return found
 
 
 def _choose_command_field(topics: Sequence[SurveyedTopic], type_: str) -> str:
@@ -345,10 +366,8 @@ def _choose_command_field(topics: Sequence[SurveyedTopic], type_: str) -> str:
 
 def _draft_actuator_with_comment(name: str, field: str | None = None) -> tuple[ActuatorConfig, str]:
     """Draft the entry of an actuator, with placeholders for scale, limits and safe value."""
-    allowed = _NOT_IN_IDS.sub("_", name) or "_"
-    one = ActuatorConfig(allowed, LIMITS[1], 0.0, LIMITS, 0.0, 0.0, field=field)
-    renamed = "" if allowed == name else f"; {name!r} cannot be the name of an actuator"
-    return one, f"SET scale, limits and safe{renamed}"
+    one = ActuatorConfig(name, LIMITS[1], 0.0, LIMITS, 0.0, 0.0, field=field)
+    return one, "SET scale, limits and safe"
 
 
 def _describe_unused_topics(survey: Survey, constant_numbers: Sequence[str]) -> list[str]:

@@ -5,10 +5,12 @@ import pytest
 pytest.importorskip("rclpy")
 
 from diagnostic_msgs.msg import DiagnosticStatus
-from sensor_msgs.msg import Range
+from sensor_msgs.msg import JointState, Range
 from std_msgs.msg import ByteMultiArray
 
+from an_control.commissioning.draft import draft_wiring_of_robot
 from an_control.commissioning.survey import (
+    Survey,
     SurveyedTopic,
     iterate_message_number_ranges,
     update_topic_statistics,
@@ -26,3 +28,15 @@ def test_a_reading_that_is_not_a_number_does_not_hide_the_others() -> None:
     for now_s, distance in enumerate([0.5, float("nan"), 2.0, float("inf"), 1.0, float("nan")]):
         update_topic_statistics(topic, Range(range=distance), True, float(now_s))
     assert topic.ranges["range"] == (0.5, 2.0)
+
+
+def test_joints_whose_names_differ_only_in_a_blank_are_different_channels_and_actuators() -> None:
+    topic = SurveyedTopic("/joint_states", "sensor_msgs/msg/JointState")
+    for tick in range(3):
+        message = JointState(name=["a b", "a_b", "a*b"], position=[0.1 * tick] * 3)
+        update_topic_statistics(topic, message, True, float(tick))
+    draft = draft_wiring_of_robot("bot", Survey((topic,), ()), "")
+    names = ["a_b_2", "a_b", "a_b_3"]
+    assert [config.id for config, _ in draft.channels] == [f"{one}.position" for one in names]
+    assert [config.name for config, _ in draft.actuators] == names
+    assert "'a b' cannot be" in draft.actuators[0][1] and "cannot" not in draft.actuators[1][1]
