@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,15 +32,21 @@ def convert_message_to_matrix(message: Any) -> NDArray[np.float64] | None:
     return data.reshape(sizes)
 
 
-def read_channel_ids_of_matrix(message: Any) -> list[str]:
+def read_channel_ids_of_matrix(message: Any, expected_ids: Sequence[str]) -> list[str]:
     """Return the ids of the channels that the columns or rows of a matrix message stand for.
 
     The list is empty if the message names no channels.
+
+    Args:
+        message: The message, in whose label the ids stand with blanks between them.
+        expected_ids: The ids that the policy node has now. They show where an id begins that has a
+            blank itself.
     """
     for one in message.layout.dim:
-        label, *ids = one.label.split(" ")
-        if label == "channel" and len(ids) == one.size:
-            return list(ids)
+        label, _, text = one.label.partition(" ")
+        if label == "channel":
+            ids = list(expected_ids) if text == " ".join(expected_ids) else text.split(" ")
+            return ids if len(ids) == one.size else []
     return []
 
 

@@ -120,9 +120,8 @@ class RobotWatch:
         values = None if attention is None else convert_message_to_matrix(attention)
         if attention is not None and values is not None:
             strength = np.round(compute_attention_strength(values), 3).tolist()
-            self._strength = dict(
-                zip(read_channel_ids_of_matrix(attention), strength, strict=False)
-            )
+            ids = read_channel_ids_of_matrix(attention, self._ids)
+            self._strength = dict(zip(ids, strength, strict=False))
         yield from self._iterate_drawing_and_image_updates()
         yield from self._iterate_tick_updates()
         if slow and values is not None:

@@ -15,6 +15,7 @@ from an_control.view.insight import (
     KeyProjection,
     compute_attention_strength,
     encode_image_message,
+    read_channel_ids_of_matrix,
     scale_attention_to_percent,
 )
 
@@ -40,6 +41,16 @@ def test_a_channel_is_as_strong_as_the_mean_of_its_magnitudes():
     assert compute_attention_strength(attention).tolist() == [0.5, 1.0, 0.0]
     assert compute_attention_strength(np.zeros((2, 3))).tolist() == [0.0, 0.0, 0.0]
     assert compute_attention_strength(np.full((2, 3), np.nan)).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_the_channels_of_a_matrix_are_known_also_where_an_id_has_a_blank():
+    ids = ["left hip.position", "imu.x", "knee.position"]
+    dims = [SimpleNamespace(label=f"channel {' '.join(ids)}", size=3)]
+    message = SimpleNamespace(layout=SimpleNamespace(dim=dims))
+    assert read_channel_ids_of_matrix(message, ids) == ids
+    assert read_channel_ids_of_matrix(message, ids[:2]) == [], "a message of another tick"
+    dims[0].label = "channel a b c"
+    assert read_channel_ids_of_matrix(message, ids) == ["a", "b", "c"]
 
 
 def test_a_large_attention_is_shown_as_means_and_a_small_one_as_it_is():
