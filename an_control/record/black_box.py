@@ -126,8 +126,8 @@ class BlackBox:
         while batches and (batches[0].end_ns < until_ns or self._bytes > MAX_BYTES):
             batch = batches.popleft()
             self._bytes -= batch.bytes
-            for note in batch.events:
-                self._state.remember_event_for_new_files(note)
+            for _, kind, values, _ in batch.events:
+                self._state.remember_event_for_new_files({"event": kind, **values})
 
     def _pop_oldest_batch(self, queue: deque[Note]) -> Batch:
         """Remove the oldest notes from a queue, and return them as a batch.

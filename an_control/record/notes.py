@@ -187,18 +187,16 @@ class SessionState:
         """Return the model file that was read from a path; None if it is not kept any more."""
         return self._models.get(path)
 
-    def remember_event_for_new_files(self, note: Note) -> None:
+    def remember_event_for_new_files(self, event: dict[str, Any]) -> None:
         """Update the events (changes of state) that each new file repeats, after a new event.
 
         Only events whose effect still holds are repeated. An event replaces the earlier one of its
         kind, and "deactivate" removes "activate".
 
         Args:
-            note: The note of the new event.
+            event: The values that describe the new event, with its kind under "event".
         """
-        _, kind, values, _ = note
-        event = {"event": kind, **values}
-        state = self._events
+        kind, state = event["event"], self._events
         if kind == "wiring":
             state.pop("rewire", None)
             state.pop("correct", None)

@@ -30,14 +30,18 @@ from an_control.record.layout import (
     ACTION,
     CHANNELS,
     COMMAND,
+    EVENTS,
     FORMAT,
     GATE_TOPIC,
     NONE,
     STORE,
     TICK_TOPIC,
+    TYPES,
+    BagEntry,
     CommandKind,
     FileHead,
     Limits,
+    decode_event,
 )
 from an_control.record.notes import (
     EVENT,
@@ -159,7 +163,7 @@ class NodeRecorder:
         log: Callable[[str], object],
     ) -> None:
         self._options, self._controller, self._log = options, controller, log
-        self._now_ns = now_ns
+        self._now_ns, self._node = now_ns, node
         self._encoder = NoteEncoder(node, serialize, offset_ns)
         self._state = SessionState()
         self._notes: deque[Note] = deque()
@@ -202,9 +206,19 @@ class NodeRecorder:
                 self._encoder, self._newest_ns
             )
 
+        def remember_event(entry: BagEntry) -> None:
+            """Remember a written event for the next file, which begins with those before it."""
+            if entry.type == TYPES[EVENTS] and entry.topic == f"{self._node}/{EVENTS}":
+                self._state.remember_event_for_new_files(decode_event(entry.data))
+
         def make_folder() -> BagFolder:
             """Create the folder of the recording, and return the object that writes its files."""
-            return BagFolder(Path(self.path), make_first_entries_of_file, self._options.limits)
+            return BagFolder(
+                Path(self.path),
+                make_first_entries_of_file,
+                self._options.limits,
+                on_written=remember_event,
+            )
 
         return Writer(make_folder, lambda reason: self._log(f"recording has ended: {reason}"))
 
@@ -452,8 +466,6 @@ class NodeRecorder:
                 note = (*note[:-1], find_time_of_next_note_ns(notes) or self._newest_ns)
             self._newest_ns = note[-1]
             entry = self._encoder.make_bag_entry(note)
-            if note[0] == EVENT:
-                self._state.remember_event_for_new_files(note)
             size += len(entry.data) + OVERHEAD_BYTES
             entries.append(entry)
             if size > MAX_BATCH_BYTES:

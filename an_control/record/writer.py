@@ -68,6 +68,7 @@ class BagFolder:
         make_head: Function that returns the content to write at the start of a new file.
         limits: Sizes and times at which the next file is started and the oldest is deleted.
         open_file: Function that opens a file for writing.
+        on_written: Function that is called with each message after it was written.
 
     Attributes:
         bytes: Size of all files in bytes, without deleted ones.
@@ -82,10 +83,12 @@ class BagFolder:
         make_head: Callable[[], FileHead],
         limits: Limits = Limits(),  # noqa: B008 - frozen
         open_file: Callable[[Path], IO[bytes]] = lambda path: path.open("wb"),
+        on_written: Callable[[BagEntry], object] = lambda _: None,
     ) -> None:
         folder.mkdir(parents=True)
         self.folder = folder
         self._make_head, self._limits, self._open_file = make_head, limits, open_file
+        self._on_written = on_written
         self._files: list[_File] = []
         self._number = 0
         self._since_s = self._metadata_s = 0.0
@@ -97,6 +100,7 @@ class BagFolder:
             if not self._files or self._is_file_full():
                 self._begin_file(entry.log_ns)
             self._write_entry(entry)
+            self._on_written(entry)
 
     def flush(self) -> None:
         """Pass written messages to the operating system.
