@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
+from functools import cache
 from typing import NamedTuple
 
 from an_control.monitor.forward_model import get_channel_ranges_in_training
@@ -86,11 +87,12 @@ def match_channels_with_fields(heard_fields: Sequence[HeardField], model: Model)
     """
     ids, ranges = list(model.task.channels), get_channel_ranges_in_training(model)
     scores = {
-        (id_, place): _compute_field_similarity(id_, one, ranges.get(id_))
+        id_: [_compute_field_similarity(id_, one, ranges.get(id_)) for one in heard_fields]
         for id_ in ids
-        for place, one in enumerate(heard_fields)
     }
-    taken = _assign_names_to_candidates(scores)
+    taken = _assign_names_to_candidates(
+        {(id_, place): score for id_, row in scores.items() for place, score in enumerate(row)}
+    )
     channels, missing, doubtful = [], [], 0
     for id_ in ids:
         place = taken.get(id_)
@@ -98,8 +100,8 @@ def match_channels_with_fields(heard_fields: Sequence[HeardField], model: Model)
             missing.append(id_)
             continue
         one = heard_fields[place]
-        others = [s for (name, other), s in scores.items() if name == id_ and other != place]
-        score, second = scores[id_, place], max(others, default=0.0)
+        others = (one for other, one in enumerate(scores[id_]) if other != place)
+        score, second = scores[id_][place], max(others, default=0.0)
         comment = one.comment
         outside = not _is_within_trained_range(one, ranges.get(id_))
         if score < SURE or score - second < AHEAD or outside:
@@ -161,9 +163,11 @@ def _assign_names_to_candidates(similarities: Mapping[tuple[str, int], float]) -
     similar enough are not assigned.
     """
     found: dict[str, int] = {}
+    taken: set[int] = set()
     for (name, place), score in sorted(similarities.items(), key=lambda pair: -pair[1]):
-        if score >= POSSIBLE and name not in found and place not in found.values():
+        if score >= POSSIBLE and name not in found and place not in taken:
             found[name] = place
+            taken.add(place)
     return found
 
 
@@ -205,11 +209,20 @@ def _compute_name_similarity(name: str, other_name: str) -> float:
     common = len(set(words) & set(others))
     share = common / max(1, len(set(words) | set(others)))
     inside = common / max(1, min(len(set(words)), len(set(others))))
-    letters = SequenceMatcher(None, " ".join(words), " ".join(others)).ratio()
+    matcher = _make_letter_matcher(others)
+    matcher.set_seq1(" ".join(words))
+    letters = matcher.ratio()
     return max(0.5 * share + 0.5 * letters, 0.8 * inside * (0.5 + 0.5 * share) + 0.2 * letters)
 
 
-def _split_words(name: str) -> list[str]:
+@cache
+def _make_letter_matcher(words: tuple[str, ...]) -> SequenceMatcher[str]:
+    """Return a matcher that compares other texts with these words: it is slow to make."""
+    return SequenceMatcher(None, "", " ".join(words))
+
+
+@cache
+def _split_words(name: str) -> tuple[str, ...]:
     """Split a name into its words in lower case, such as imu.linearX into imu, linear and x.
 
     Abbreviations and synonyms are replaced, such as gyro by angular and velocity. Words in
@@ -218,4 +231,4 @@ def _split_words(name: str) -> list[str]:
     spaced = re.sub(r"([a-z])([A-Z0-9])", r"\1 \2", name).lower()
     words = re.findall(r"[a-z]+|\d+", spaced)
     words = [word for one in words for word in SYNONYMS.get(one, one).split()]
-    return [word for word in words if word not in SILENT] or words
+    return tuple([word for word in words if word not in SILENT] or words)

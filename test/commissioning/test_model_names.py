@@ -10,6 +10,7 @@ pytest.importorskip("rclpy")
 
 import yaml
 
+from an_control.commissioning import model_names
 from an_control.commissioning.draft import UNUSED, draft_wiring_of_robot
 from an_control.commissioning.survey import SubscribedTopic, Survey, SurveyedTopic
 from an_control.wiring import load_wiring
@@ -128,3 +129,19 @@ def test_topics_whose_names_spell_the_same_get_sources_of_their_own():
     draft = draft_wiring_of_robot("walker", Survey(topics, base().subscribed), "/")
     sources = {source.topic: source.name for source, _ in draft.sources}
     assert sources == {"/a/b": "b", "/c/b": "c_b", "/c_b": "c_b_2"}
+
+
+def test_the_time_of_a_match_does_not_grow_with_the_third_power_of_the_channels(monkeypatch):
+    """Each field's names are prepared once, not again for each channel of the model."""
+    made = []
+    matcher = model_names.SequenceMatcher
+    monkeypatch.setattr(
+        model_names, "SequenceMatcher", lambda *how: made.append(how) or matcher(*how)
+    )
+    names = [f"axle_{number}" for number in range(30)]
+    ranges = {f"position[{name}]": (-0.2, 0.3) for name in names}
+    survey = Survey((topic("/bot/joint_states", JOINTS, ranges, tuple(names)),), ())
+    ids = [f"{name}.position" for name in names]
+    draft = draft_wiring_of_robot("bot", survey, "/bot", model(ids))
+    assert [config.id for config, _ in draft.channels] == ids
+    assert len(made) <= 2 * len(names)
