@@ -283,13 +283,14 @@ def survey_bag_topics(bag: Bag, namespace: str, deserialize: Deserialize) -> Sur
     taken: dict[str, str] = {}
     own = tuple(f"/{name}" for name in TYPES if "/" in name)
     nodes: set[str] = set()
-    wired: dict[str, MessageConfig] = {}
+    wired: dict[str, tuple[MessageConfig, ...]] = {}
     for entry in messages.iterate_entries():
         name = entry.topic
         if name.endswith(own):
-            nodes.add(name.rpartition("/record/")[0])
+            node = name.rpartition("/record/")[0]
+            nodes.add(node)
             if name.startswith(prefix) and name.endswith(f"/{EVENTS}"):
-                wired |= {one.topic: one for one in _read_command_messages(entry)}
+                wired[node] = _read_command_messages(entry) or wired.get(node, ())
             continue
         if name.endswith(TRANSITIONS):
             nodes.add(name.removesuffix(TRANSITIONS))
@@ -311,7 +312,8 @@ def survey_bag_topics(bag: Bag, namespace: str, deserialize: Deserialize) -> Sur
             topics.pop(f"{node}/{name}", None)
     heard = tuple(topics[name] for name in sorted(topics))
     commands = [SubscribedTopic(name, type_, (SENDER,)) for name, type_ in taken.items()]
-    return Survey(heard, tuple(commands), tuple(wired.values()))
+    by_topic = {one.topic: one for some in wired.values() for one in some}
+    return Survey(heard, tuple(commands), tuple(by_topic.values()))
 
 
 def _read_command_messages(entry: BagEntry) -> tuple[MessageConfig, ...]:

@@ -12,7 +12,8 @@ from sensor_msgs.msg import Imu, JointState
 from stand import WIRING, Stand
 
 from an_control.cli import main
-from an_control.record.layout import BagEntry, FileHead
+from an_control.record.layout import EVENTS, BagEntry, FileHead, decode_event, encode_event
+from an_control.record.reader import Bag
 from an_control.record.writer import BagFolder
 from an_control.ros.outputs import set_stamp
 from an_control.wiring import load_wiring
@@ -180,6 +181,29 @@ def test_a_recording_of_a_policy_node_gives_the_draft_the_commands_of_its_wiring
     assert [one.topic for one in drafted.sources] == ["/joint_states", "/tilt"]
     other = ["--out", str(tmp_path), "--namespace", "other"]
     assert main(["new", "other", "--bag", str(bag), *other]) == 2
+
+
+def test_a_recording_with_a_reloaded_wiring_gives_the_draft_only_the_newest_commands(
+    stand: Stand, tmp_path: Path
+) -> None:
+    stand.start(record=str(tmp_path / "bags"))
+    for step in range(20):
+        stand.step(step)
+    stand.node.trigger_shutdown()
+    (folder,) = (tmp_path / "bags").iterdir()
+    entries = list(Bag(folder).iterate_entries())
+    text = stand.wiring.read_text().replace("topic: commands", "topic: motors")
+    for one in tuple(entries):
+        if one.topic.endswith(EVENTS) and decode_event(one.data)["event"] == "wiring":
+            event = {**decode_event(one.data), "text": text}
+            entries.append(one._replace(data=encode_event("wiring", event)))
+    bag = BagFolder(tmp_path / "bag", lambda: FileHead((), {}))
+    bag.write(entries)
+    bag.close()
+    assert main(["new", "tiny", "--bag", str(tmp_path / "bag"), "--out", str(tmp_path)]) == 0
+    drafted = load_wiring(tmp_path / "tiny.yaml").command
+    assert list(drafted.topic_keys) == ["motors"]
+    assert drafted.names == load_wiring(stand.wiring).command.names
 
 
 def test_what_a_policy_node_publishes_about_itself_becomes_no_channel_or_actuator(
