@@ -32,7 +32,8 @@ from an_control.ros.node import PolicyNode, make_executor
 from an_control.ros.outputs import set_stamp
 
 STEP_NS = 10_000_000
-LIMIT_S = 20.0
+LIMIT_S = 100.0
+REPLY_S = 5.0
 SAFE = [0.5, -0.25]
 LIMITS = 8.0
 SCALE = 10.0
@@ -137,7 +138,7 @@ class Stand:
         end_s = time.monotonic() + LIMIT_S
         while time.monotonic() < end_s:
             future = client.call_async(request or type_.Request())
-            patience_s = time.monotonic() + LIMIT_S / 4
+            patience_s = time.monotonic() + REPLY_S
             while not future.done() and time.monotonic() < patience_s:
                 self.executor.spin_once(timeout_sec=0.02)
             if future.done():

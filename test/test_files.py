@@ -212,7 +212,7 @@ def test_a_line_to_a_pipe_that_nobody_reads_or_a_stopped_terminal_does_not_block
         if kind == "terminal":
             termios.tcflow(write, termios.TCOOFF)
         command = [sys.executable, "-c", program, str(tmp_path / "said")]
-        subprocess.run(command, stderr=write, check=True, timeout=60)
+        subprocess.run(command, stderr=write, check=True, timeout=120)
         assert os.get_blocking(write), "others that share the stream keep their mode"
     finally:
         os.close(read)

@@ -90,7 +90,7 @@ def assert_serves_ros2(prefix: Path, site: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": paths, "PATH": "/usr/bin:/bin"}
     shown = subprocess.run(
         [executables / "an-control", "--help"],
-        env=environment, cwd=prefix, capture_output=True, text=True, timeout=60,
+        env=environment, cwd=prefix, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert shown.returncode == 0, shown.stderr
     assert "an-control" in shown.stdout
@@ -100,7 +100,7 @@ def assert_serves_ros2(prefix: Path, site: Path) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env=environment, cwd=prefix, capture_output=True, text=True, timeout=60,
+        env=environment, cwd=prefix, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     module, wiring = done.stdout.splitlines()
@@ -119,7 +119,7 @@ def assert_gymnasium_finds_the_environments(site: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
-        cwd=site, capture_output=True, text=True, timeout=60,
+        cwd=site, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[0].startswith(str(site))
@@ -261,7 +261,7 @@ def test_another_python_is_refused_in_one_line(tmp_path: Path) -> None:
     python.chmod(0o755)
     done = subprocess.run(
         [make, "ant", f"PYTHON={python}", f"VENV={tmp_path}/venv"],
-        cwd=ROOT, capture_output=True, text=True, timeout=60,
+        cwd=ROOT, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     line, *rest = done.stderr.splitlines()
     assert done.returncode != 0
@@ -284,7 +284,7 @@ def test_what_acts_has_one_blas_thread_unless_asked(module):
         counted = subprocess.run(
             [sys.executable, "-c", count],
             env=unset | ({} if asked is None else {"OPENBLAS_NUM_THREADS": asked}),
-            capture_output=True, text=True, timeout=60, check=True,
+            capture_output=True, text=True, timeout=120, check=True,
         )  # fmt: skip
         return int(counted.stdout)
 

@@ -126,7 +126,7 @@ def test_a_leg_without_its_interpreter_is_named(tmp_path):
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
     done = subprocess.run(
         [ROOT / ".ci/leg", "3.99", "jazzy", "ros"],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=True,
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     assert done.stdout == "CPython 3.99 is not on this machine: NOT CHECKED with jazzy (ros)\n"
 
@@ -257,7 +257,7 @@ def test_a_ros_that_cannot_serve_is_refused_at_start(tmp_path, command, distribu
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT, env=os.environ | {"PYTHONPATH": os.pathsep.join(folders)},
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 2
     (line,) = done.stderr.strip().splitlines()

@@ -229,7 +229,7 @@ def test_ctrl_c_ends_it_with_130_and_one_line():
             )
         time.sleep(0.5)  # so that Python runs there
         os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "Traceback" not in errors and errors.endswith("an-control bench: interrupted\n")
     assert measured is not None and not Path(f"/proc/{measured}").exists()

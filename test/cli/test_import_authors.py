@@ -59,7 +59,7 @@ def test_the_authors_own_weights_are_imported_by_a_process_of_its_own(shared, tm
     script = "import sys; from an_control.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", script, "import-authors", str(weights)]
     done = subprocess.run(
-        [*command, "--kind", kind, "--out", str(out)], capture_output=True, text=True, timeout=60
+        [*command, "--kind", kind, "--out", str(out)], capture_output=True, text=True, timeout=120
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert read_model(out).trained["parameters"] == PARAMETERS[kind]

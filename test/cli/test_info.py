@@ -71,7 +71,7 @@ def test_a_reader_that_has_gone_ends_it_without_a_traceback(model, unbuffered):
             stdout=writer,
             stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
-            timeout=60,
+            timeout=120,
             check=False,
         )
     finally:

@@ -25,7 +25,7 @@ PACKAGE = Path(an_control.__file__).parent
 def process(*arguments, **options):
     return subprocess.run(
         [sys.executable, *arguments],
-        capture_output=True, text=True, timeout=60, check=False, **options,
+        capture_output=True, text=True, timeout=120, check=False, **options,
     )  # fmt: skip
 
 
@@ -137,7 +137,7 @@ def completed(tmp_path, *words):
     assert function is not None
     code = f'. {script}; {line}; {function[1]}; printf "%s\\n" "${{COMPREPLY[@]}}"'
     done = subprocess.run(
-        ["bash", "-c", code], capture_output=True, text=True, timeout=60, check=True
+        ["bash", "-c", code], capture_output=True, text=True, timeout=120, check=True
     )
     return done.stdout.split()
 
@@ -173,7 +173,7 @@ def test_help_whose_reader_has_gone_ends_without_a_word(arguments, unbuffered):
             stdout=writer,
             stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
-            timeout=60,
+            timeout=120,
             check=False,
         )
     finally:

@@ -47,7 +47,7 @@ def test_it_acts_at_once_where_asked_to_and_ends_with_the_safe_command(program, 
 
         stand.until(moved, "a command that answers the readings", 20)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
     stand.until(lambda: list(stand.commands[-1].effort) == SAFE, "the safe command last")
@@ -61,7 +61,7 @@ def test_without_being_asked_to_it_waits_for_a_lifecycle_manager(program, stand)
         (value,) = stand.call(GetParameters, "policy/get_parameters", request).values
         assert value.integer_value == 7
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
 
 

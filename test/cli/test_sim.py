@@ -250,7 +250,7 @@ def test_without_its_policy_node_it_ends_with_1_soon_and_keeps_what_has_finished
         walking(process)
         (policy,) = program.processes("an_control.ros.node")
         os.kill(policy, signal.SIGKILL)
-        out, errors = process.communicate(timeout=20)
+        out, errors = process.communicate(timeout=120)
         assert process.returncode == 1, errors
         assert "policy node ended by itself" in errors and "Traceback" not in errors
         result = json.loads((tmp_path / "r.json").read_text())
@@ -266,7 +266,7 @@ def test_a_signal_ends_it_with_what_has_finished_and_leaves_nothing(
     with endless(program, ant_model, "--json", tmp_path / "r.json") as process:
         walking(process)
         process.send_signal(number)
-        out, errors = process.communicate(timeout=20)
+        out, errors = process.communicate(timeout=120)
         assert process.returncode == 130, "fewer episodes than asked for"
         assert "Traceback" not in errors and "steps/s" in out
         result = json.loads((tmp_path / "r.json").read_text())
@@ -287,7 +287,7 @@ def test_an_interrupt_before_the_first_episode_ends_it_with_130(program, ant_mod
     with endless(program, ant_model) as process:
         program.wait(lambda: program.processes("an_control.ros.node"), "the policy node")
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=120)
         assert process.returncode == 130, errors
         assert "Traceback" not in errors, errors
         program.wait(lambda: not program.processes(), "no process left", 10)

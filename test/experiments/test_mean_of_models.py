@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def run(*arguments):
     words = [sys.executable, "-m", "experiments.ant_policy.mean_of_models", *arguments]
-    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+    return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
 
 
 @pytest.fixture

@@ -117,7 +117,7 @@ def test_ctrl_c_lets_a_command_end_in_its_own_time_and_starts_no_other(tmp_path)
             assert process.poll() is None
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGINT)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=120)
     assert process.returncode == 130 and (tmp_path / "stopped").exists()
     assert b"step 1 ended with status 130; the same command continues there" in out
 

@@ -214,7 +214,7 @@ def test_it_runs_on_one_thread(tmp_path):
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", code, path],
-        env=environment, capture_output=True, text=True, timeout=60, check=True,
+        env=environment, capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     assert done.stdout.strip() == "0"
 
@@ -227,7 +227,7 @@ def test_onnxruntime_is_imported_only_for_an_onnx_file():
         "print([one for one in sys.modules if one.startswith('onnx')])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
     )
     assert done.stdout.strip() == "[]"
 

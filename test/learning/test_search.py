@@ -85,15 +85,13 @@ def test_a_killed_search_continues_as_if_nothing_had_been(tmp_path):
     process = subprocess.Popen(
         [*command, str(folder), "--generations", "100000"], stdout=subprocess.DEVNULL
     )
-    deadline = time.monotonic() + 60
-    while not (folder / CHECKPOINT).exists() and time.monotonic() < deadline:
+    checkpoint = folder / CHECKPOINT
+    while not (checkpoint.exists() and unpack_checkpoint(checkpoint.read_bytes())["done"] > 0):
+        assert process.poll() is None, "ended before its first checkpoint"
         time.sleep(0.05)
-    time.sleep(0.3)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    reached = unpack_checkpoint((folder / CHECKPOINT).read_bytes())["done"]
     written = len((folder / "metrics.jsonl").read_text().splitlines())
-    assert reached > 0
     arguments = command[len(COMMAND) :]
     ours = [*arguments, str(folder), "--generations", str(written + 5), "--resume"]
     assert main(ours) == 0
@@ -128,7 +126,7 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path, number):
     ):
         time.sleep(0.05)
     process.send_signal(number)
-    said = process.communicate(timeout=30)[0]
+    said = process.communicate(timeout=120)[0]
     assert process.returncode == 130
     assert "to continue: an-control train cartpole" in said
     assert (tmp_path / "run" / CHECKPOINT).exists()

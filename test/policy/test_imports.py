@@ -76,6 +76,6 @@ def test_the_core_runs_where_neither_ros_nor_torch_nor_a_simulator_is():
         [sys.executable, "-W", "error", "-c", IMPORT_ALL, *modules],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr

@@ -256,7 +256,7 @@ def test_a_source_that_goes_while_its_stamp_is_awaited_is_waited_for_no_longer(s
     stand.executor.spin_once(timeout_sec=0.2)
     stand.wiring.write_text("\n".join(kept))
     assert not reload(stand)
-    stand.until(lambda: stand.commands, "the command without tilt", limit_s=3.0)
+    stand.until(lambda: stand.commands, "the command without tilt")
     seen = dict(zip(IDS[:2], readings_of(1)[:2], strict=True))
     assert list(stand.commands[0].effort) == reference(seen)
 
@@ -355,7 +355,7 @@ def command(stand: Stand, *arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-c", start, "rewire", "/policy", "--timeout-s", "20", *arguments],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    stand.until(lambda: process.poll() is not None, "the command's end", limit_s=30.0)
+    stand.until(lambda: process.poll() is not None, "the command's end")
     out, errors = process.communicate()
     return subprocess.CompletedProcess(process.args, process.returncode, out, errors)
 

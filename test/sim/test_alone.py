@@ -41,7 +41,7 @@ def node() -> Iterator[Node]:
 
 def known(node: Node) -> None:
     """Wait until the graph has the rival's clock and its name."""
-    until_s = time.monotonic() + 10.0
+    until_s = time.monotonic() + 100.0
     while [get_owner_node_name(one) for one in node.get_publishers_info_by_topic("/clock")] != [
         "/ant/simulator"
     ]:

@@ -53,7 +53,7 @@ def policy(graph, space: str) -> Node:
 
 
 def until(look, ready) -> RobotGraph:
-    end_s = time.monotonic() + 20.0
+    end_s = time.monotonic() + 100.0
     while not ready(found := look()):
         assert time.monotonic() < end_s, found
         time.sleep(0.02)

@@ -101,4 +101,4 @@ else:
     assert table.read(0).ids == ()
 assert [name for name in sys.modules if name.startswith("rclpy")] == ["rclpy"]
 """
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=120)
