@@ -16,7 +16,7 @@ from an_control_sim.process import RELIABLE
 from campaign import child
 from campaign.robot_under_test import RobotUnderTest
 
-START_S, END_S, DISCOVERY_S = 60.0, 30.0, 0.5
+START_S, END_S, DISCOVERY_S = 120.0, 30.0, 0.5
 
 
 @contextmanager

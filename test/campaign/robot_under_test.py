@@ -183,7 +183,7 @@ class RobotUnderTest:
             self.executor.spin_once(timeout_sec=min(wait_s, SLICE_S))
         return True
 
-    def acting(self, limit_s: float = 60.0) -> None:
+    def acting(self, limit_s: float = 120.0) -> None:
         """Wait until the policy acts. RuntimeError where it does not."""
         mark = len(self.heard.safe) + ACTING
         if not self.until(lambda: len(self.heard.safe) >= mark and self.heard.acting(), limit_s):

@@ -330,8 +330,11 @@ def test_a_wheel_that_turns_on_and_on_gets_a_hint(base, tmp_path, wrapped):
     base.sends.append(turn)
     base.begin()
     text = WIRING.replace('field: "velocity[left]"', 'field: "position[left]"')
-    _, _, notes = check(tmp_path, text)
-    (note,) = [one for one in notes if one.startswith("channel left.speed")]
+    for _ in range(5):  # on a busy machine few messages may come within two seconds
+        notes = [one for one in check(tmp_path, text)[2] if one.startswith("channel left.speed")]
+        if notes:
+            break
+    (note,) = notes
     what = "jumps by 2 pi" if wrapped else "grows over more than a turn"
     assert note == (
         f"channel left.speed: {what}: read sin(position[left]) and cos(position[left]) instead"
