@@ -41,7 +41,7 @@ TABLE = {
         NOT + "apt has only Humble",
         NOT + "apt has none",
         SOURCES,
-        *(SOURCES + ": only Lyrical",) * 2,
+        *(SOURCES + " (apt: Lyrical)",) * 2,
     ),
 }
 """One row for each ROS 2 and machine, with a cell for each of PYTHONS."""
