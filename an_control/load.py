@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from an_control.monitor.excitation import Excitation, read_excitation
+from an_control.monitor.excitation import read_excitation
 from an_control.monitor.exciting_policy import ExcitingPolicy
 from an_control.monitor.forward_model import ForwardModel
 from an_control.monitor.hand_over import HandOverPolicy
@@ -30,6 +30,7 @@ from an_control.policy.vision.vision_neuron import VisionNeuron
 from an_control.system.share import find_share_path
 
 EngineName = Literal["numpy", "numba"]
+Companion = Literal["hand_over", "excitation"]
 
 
 def load_policy(
@@ -162,23 +163,29 @@ def make_policy(
     monitored = MonitoredPolicy(policy, watching, setting)
     if setting != "match":
         return monitored
-    if excitation := _read_model_excitation(model):
-        return ExcitingPolicy(monitored, excitation)
-    student = _find_student_path(model)
-    if student is None:
-        return monitored
-    return HandOverPolicy(monitored, make_policy(read_model(student), "off", engine=engine))
+    if excitation := _get_companion_path(model, "excitation"):
+        return ExcitingPolicy(monitored, read_excitation(excitation))
+    if student := _get_companion_path(model, "hand_over"):
+        return HandOverPolicy(monitored, make_policy(read_model(student), "off", engine=engine))
+    return monitored
 
 
-def _find_student_path(model: Model) -> Path | None:
-    """Return the path of the model file of the policy's student, or None if it has no student.
+def _get_companion_path(model: Model, key: Companion) -> Path | None:
+    """Return the path of a file that a policy names beside its own; None if it names none.
 
-    A student is a second policy that takes its channels in any order. A policy that needs its
-    channels in a fixed order may name one, which acts until the monitor has found that order.
+    Both kinds are for a policy that needs its channels in a fixed order. A student is a second
+    policy that takes them in any order, and acts until the monitor has found that order. An
+    excitation is a set of small motions, from whose effects the monitor finds it before the policy
+    acts.
+
+    Args:
+        model: The model of the policy.
+        key: "hand_over" for the student's model file, "excitation" for the excitation.
     """
-    if model.network is None or not model.network.layout.hand_over:
+    if model.network is None:
         return None
-    return Path(model.network.file).parent / model.network.layout.hand_over
+    name = getattr(model.network.layout, key)
+    return Path(model.network.file).parent / name if name else None
 
 
 def _check_can_act_unmonitored(model: Model) -> None:
@@ -190,24 +197,13 @@ def _check_can_act_unmonitored(model: Model) -> None:
     Raises:
         ValueError: The model needs a monitor; the message names the key that says so.
     """
-    layout = None if model.network is None else model.network.layout
-    for key in ("hand_over", "excitation"):
-        if layout is not None and getattr(layout, key):
+    keys: tuple[Companion, ...] = get_args(Companion)
+    for key in keys:
+        if _get_companion_path(model, key):
             raise ValueError(
                 f"{key}: needs a monitor that is on (an-control train-monitor makes one;"
                 " with the monitor set to 'off' the policy acts at once)"
             )
-
-
-def _read_model_excitation(model: Model) -> Excitation | None:
-    """Return the excitation of a model, or None if its file names none.
-
-    An excitation is a set of small motions before the policy acts. From their effects the monitor
-    finds the order of the channels, for a policy that needs them in a fixed order.
-    """
-    if model.network is None or not model.network.layout.excitation:
-        return None
-    return read_excitation(Path(model.network.file).parent / model.network.layout.excitation)
 
 
 def resolve_monitor_setting(model: Model, requested: Monitor | None) -> Monitor:
@@ -231,23 +227,6 @@ def resolve_monitor_setting(model: Model, requested: Monitor | None) -> Monitor:
             " (an-control train-monitor adds one); allowed is 'off'"
         )
     return requested or ("off" if model.forward is None else model.forward.default_monitor_setting)
-
-
-def explain_disabled_monitor(model: Model, requested: Monitor | None) -> str:
-    """Return a message on why a model's monitor is off by default, and how to turn it on.
-
-    The monitor detects rewired sensors. The message is "" if there is nothing to explain: the user
-    chose a setting, the monitor is on by default, or the model has none.
-
-    Args:
-        model: The model.
-        requested: The monitor setting that the user chose; None if they chose none.
-    """
-    return (
-        ""
-        if requested is not None or model.forward is None
-        else model.forward.monitor_default_off_reason
-    )
 
 
 def _make_unmonitored_policy(

@@ -27,7 +27,7 @@ from an_control.control.model_wiring_check import (
     get_actuator_names,
     join_names_shortened,
 )
-from an_control.load import explain_disabled_monitor, resolve_monitor_setting
+from an_control.load import resolve_monitor_setting
 from an_control.monitor.forward_model import get_channel_ranges_in_training
 from an_control.policy import Model, OrderedSizes, read_model
 from an_control.system.files import read_regular_file, write_file
@@ -354,7 +354,7 @@ class CheckCommand:
             findings.notes.append(assumed)
         if isinstance(model.sizes, OrderedSizes):
             return  # for such a policy, channels that differ have been reported as problems
-        if warning := explain_disabled_monitor(model, None):
+        if warning := model.monitor_default_off_reason:
             findings.notes.append(warning)
         names = compare_wired_with_trained_channels(wiring, table.ids, model)
         watched = resolve_monitor_setting(model, None) != "off"

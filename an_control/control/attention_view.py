@@ -12,6 +12,8 @@ from an_control.policy import Policy
 from an_control.wiring import ChannelTable
 
 COLOUR = np.array([255.0, 150.0, 0.0])
+SCALE = 4
+"""The factor by which the picture is enlarged."""
 STRONGEST = 0.75
 """The opacity of the overlay colour on the patch with the most attention."""
 HIDDEN = np.array([60.0, 60.0, 90.0])
@@ -96,9 +98,8 @@ def draw_attention_shares_on_frame(
     attention_shares: NDArray[np.float64],
     *,
     present: NDArray[np.bool_] | None = None,
-    scale: int = 4,
 ) -> NDArray[np.uint8]:
-    """Draw attention on a camera frame; return it enlarged, as rgb (H * scale, W * scale, 3).
+    """Draw attention on a camera frame; return it enlarged, as rgb (H * SCALE, W * SCALE, 3).
 
     Args:
         frame: The frame, grey (H, W) or rgb (H, W, 3).
@@ -107,7 +108,6 @@ def draw_attention_shares_on_frame(
             queries that give it their largest weight (see `compute_shares_of_won_queries`).
         present: For each patch (rows, columns), False if it is to be painted over; None: all
             patches are shown.
-        scale: The factor by which the picture is enlarged.
     """
     picture = np.repeat(frame[..., None], 3, axis=2) if frame.ndim == 2 else frame
     picture = picture.astype(np.float64)
@@ -120,7 +120,7 @@ def draw_attention_shares_on_frame(
     seen[:] = (1.0 - weight) * seen + weight * COLOUR
     if present is not None:
         seen[_repeat_elements(~present, patch_size)] = HIDDEN
-    return _repeat_elements(np.rint(picture).astype(np.uint8), scale)
+    return _repeat_elements(np.rint(picture).astype(np.uint8), SCALE)
 
 
 def compute_shares_of_won_queries(

@@ -30,7 +30,7 @@ from an_control.control.model_wiring_check import (
     get_trained_ramp_s,
     has_discrete_action,
 )
-from an_control.load import EngineName, explain_disabled_monitor, load_policy
+from an_control.load import EngineName, load_policy
 from an_control.policy import Model, Monitor, Policy
 from an_control.wiring import (
     ChannelTable,
@@ -486,7 +486,9 @@ class Controller:
 
         The result is "" if the monitor is on, if the user turned it off, or if the model has none.
         """
-        return explain_disabled_monitor(self.acting.policy.model, self._asked_monitor)
+        if self._asked_monitor is not None:
+            return ""
+        return self.acting.policy.model.monitor_default_off_reason
 
     def list_configuration_notes(self) -> tuple[str, ...]:
         """Return sentences for the log on what is unusual in the wiring and the model.

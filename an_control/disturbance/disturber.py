@@ -460,7 +460,9 @@ class Disturber:
         self._permutation = Permutation(count, self._streams.permutation)
         self._present = draw_present_mask(self._streams.missing, count, settings.missing.value)
         self._faults = SensorFaults(count, self._streams, settings)
-        self._copied = self._draw_indices_to_copy(settings)
+        self._copied = draw_indices_to_copy(
+            self._streams.copies, self._present, settings.copies.whole_number
+        )
         if settings.shuffle.at_reset:
             self._permutation.draw_permutation(settings.swap)
         self._update_sent_signals_and_ids()
@@ -611,11 +613,9 @@ class Disturber:
             readings: (T, N) the readings in the order of `ids`.
         """
         assert not self._schedule and not self.settings.announce
-        (ticks, count), settings, plan = (
-            readings.shape,
-            self.settings,
-            self.plan_episode_disturbances(len(readings)),
-        )
+        (ticks, count) = readings.shape
+        settings = self.settings
+        plan = self.plan_episode_disturbances(len(readings))
         signals = self._faults.add_faults_to_episode(np.asarray(readings, np.float32))
         signals[:, ~self._present] = np.nan
         carried = np.repeat(plan.signals, settings.shuffle.every or ticks, 0)[:ticks]
@@ -659,21 +659,11 @@ class Disturber:
         if settings.garbage != old.garbage:
             self._faults.replace_random_signals_by_garbage(settings.garbage.value)
         if settings.copies != old.copies or settings.missing != old.missing:
-            self._copied = self._draw_indices_to_copy(settings)
+            self._copied = draw_indices_to_copy(
+                self._streams.copies, self._present, settings.copies.whole_number
+            )
         self._faults.change_settings(settings)
         self._update_sent_signals_and_ids()
-
-    def _draw_indices_to_copy(self, settings: DisturbanceSettings) -> NDArray[np.intp]:
-        """Return the indices of randomly drawn signals that are copied into added channels.
-
-        Args:
-            settings: The settings, of which `copies` is the number of copies.
-        """
-        if not settings.copies:
-            return np.zeros(0, np.intp)
-        return draw_indices_to_copy(
-            self._streams.copies, self._present, settings.copies.whole_number
-        )
 
     def _update_sent_signals_and_ids(self) -> None:
         """Compute and store which signals are sent to the policy, and under which channel ids.

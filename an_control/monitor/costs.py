@@ -153,10 +153,8 @@ class CostCalculator:
         Returns:
             (..., N) the costs, which are negative log-likelihoods of the readings.
         """
-        smooth, least = (
-            self._compute_change_costs_keeping_nan(changes, prediction),
-            self._settings.min_probability,
-        )
+        smooth = self._compute_change_costs_keeping_nan(changes, prediction)
+        least = self._settings.min_probability
         likely = np.clip(prediction.probability, least, 1.0 - least)
         one, zero = (
             1.0 / (1.0 + ((readings - level) / self._width) ** 2 / FREEDOM) ** 2

@@ -17,7 +17,7 @@ import numpy as np
 
 from an_control.monitor.excitation import ChannelOrderFinder, Excitation
 from an_control.monitor.monitored_policy import MonitoredPolicy
-from an_control.monitor.settings import EXCITATION, ExcitationSettings
+from an_control.monitor.settings import EXCITATION
 from an_control.policy.interface import MonitorReport, WrappingPolicy, check_and_convert_readings
 
 F32 = np.float32
@@ -36,7 +36,6 @@ class ExcitingPolicy(WrappingPolicy):
     Args:
         policy: The wrapped policy with its monitor, which detects rewired sensors.
         excitation: The motion, and recordings of what the sensors read during it.
-        settings: The tuned numbers for finding the order.
 
     Raises:
         ValueError: The excitation was recorded with other channels, actuators or another period.
@@ -44,12 +43,7 @@ class ExcitingPolicy(WrappingPolicy):
 
     policy: MonitoredPolicy
 
-    def __init__(
-        self,
-        policy: MonitoredPolicy,
-        excitation: Excitation,
-        settings: ExcitationSettings = EXCITATION,
-    ) -> None:
+    def __init__(self, policy: MonitoredPolicy, excitation: Excitation) -> None:
         super().__init__(policy)
         task = policy.model.task
         again = "record it again (an-control record-excitation)"
@@ -65,8 +59,8 @@ class ExcitingPolicy(WrappingPolicy):
                 f" {task.step_s:g} s; {again}"
             )
         policy.step_array(np.zeros(len(policy.nominal_ids)), policy.nominal_ids)  # compiles it
-        self._motion, self._settings = excitation.motion, settings
-        self._matcher = ChannelOrderFinder(excitation, settings)
+        self._motion = excitation.motion
+        self._matcher = ChannelOrderFinder(excitation)
         self._ticks = 0
         """The number of ticks in which the policy acted, in this episode."""
         self.order_known = False
@@ -83,7 +77,7 @@ class ExcitingPolicy(WrappingPolicy):
         self._interruptions = 0
         self._restart_motion()
         monitor = self.policy.monitor
-        lost = monitor.is_assignment_lost and self._ticks > self._settings.lost_ticks
+        lost = monitor.is_assignment_lost and self._ticks > EXCITATION.lost_ticks
         if self.order_known and not lost:
             self.policy.start_episode_with_assumed_slots(monitor.slot_by_channel)
         else:
@@ -94,7 +88,7 @@ class ExcitingPolicy(WrappingPolicy):
     @property
     def _is_motion_often_interrupted(self) -> bool:
         """Whether other commands interrupt the motion so often that it may never be completed."""
-        return self._interruptions > self._settings.interruptions
+        return self._interruptions > EXCITATION.interruptions
 
     def _restart_motion(self) -> None:
         """Start the motion from its beginning, and remove the readings of its last run."""
@@ -129,7 +123,7 @@ class ExcitingPolicy(WrappingPolicy):
             if self.order_known:
                 self.policy.previous_action = self._sent
                 return self.policy.step_array(values, ids)
-        if self._tries < self._settings.tries:
+        if self._tries < EXCITATION.tries:
             self._wanted = self._sent = self._motion[len(self._readings) - 1]
         else:
             self._readings.clear()
@@ -171,16 +165,12 @@ class ExcitingPolicy(WrappingPolicy):
         if self.order_known:
             self.policy.prepare_next_tick()
 
-    @property
-    def previous_action(self) -> np.ndarray:
-        """The previous action (A,) in [-1, 1].
-
-        Set it if the robot got another action than the policy has returned.
-        """
+    def _get_previous_action(self) -> np.ndarray:
+        """Return the previous action (A,)."""
         return self.policy.previous_action if self.order_known else self._sent.copy()
 
-    @previous_action.setter
-    def previous_action(self, action: np.ndarray) -> None:
+    def _set_previous_action(self, action: np.ndarray) -> None:
+        """Take another action (A,) as the previous one, because the robot got it."""
         if self.order_known:
             self.policy.previous_action = action
         elif np.abs(self._sent).max(initial=0.0) <= 1.0:  # else that tick does not count anyway
@@ -197,7 +187,7 @@ class ExcitingPolicy(WrappingPolicy):
     @property
     def _waiting_reason(self) -> str:
         """The reason why the policy does not act yet, as a text for the user."""
-        if self._tries >= self._settings.tries:
+        if self._tries >= EXCITATION.tries:
             return (
                 f"the order of the channels was not found by {self._tries} excitations, so the"
                 f" policy does not act: {self._problem}; reset the policy to try again"

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from an_control.monitor.monitored_policy import MonitoredPolicy
-from an_control.monitor.settings import HAND_OVER, HandOverSettings
+from an_control.monitor.settings import HAND_OVER
 from an_control.policy.interface import MonitorReport, Policy, WrappingPolicy
 
 
@@ -28,7 +28,6 @@ class HandOverPolicy(WrappingPolicy):
     Args:
         policy: The main policy with its monitor, which detects rewired sensors.
         student: The policy that acts first; it has the same channels and actuators.
-        settings: The tuned number of the hand-over.
 
     Raises:
         ValueError: The student has other channels or actuators, or needs its channels in order.
@@ -36,19 +35,14 @@ class HandOverPolicy(WrappingPolicy):
 
     policy: MonitoredPolicy
 
-    def __init__(
-        self,
-        policy: MonitoredPolicy,
-        student: Policy,
-        settings: HandOverSettings = HAND_OVER,
-    ) -> None:
+    def __init__(self, policy: MonitoredPolicy, student: Policy) -> None:
         super().__init__(policy)
         for key in ("channels", "actuators"):
             if getattr(student.model.task, key) != getattr(policy.model.task, key):
                 raise ValueError(f"hand_over: the student's {key} are not those of the policy")
         if not student.permutation_invariant:
             raise ValueError("hand_over: the student needs its channels in order, too")
-        self.student, self._settings = student, settings
+        self.student = student
         self.reset()
 
     def reset(self) -> None:
@@ -74,7 +68,7 @@ class HandOverPolicy(WrappingPolicy):
             return action
         student_action = self.student.step_array(values, ids)
         self._sure_ticks = 0 if self.policy.monitor.is_assignment_lost else self._sure_ticks + 1
-        if self._sure_ticks >= self._settings.sure_ticks:
+        if self._sure_ticks >= HAND_OVER.sure_ticks:
             self.handed_over = True
             return action
         self.policy.previous_action = student_action
@@ -93,16 +87,8 @@ class HandOverPolicy(WrappingPolicy):
         """The policy whose actions are sent: the student, or the policy that has taken over."""
         return self.policy if self.handed_over else self.student
 
-    @property
-    def previous_action(self) -> np.ndarray:
-        """The previous action (A,) in [-1, 1].
-
-        Set it if the robot got another action than the policy has returned.
-        """
-        return self.policy.previous_action
-
-    @previous_action.setter
-    def previous_action(self, action: np.ndarray) -> None:
+    def _set_previous_action(self, action: np.ndarray) -> None:
+        """Take another action (A,) as the previous one, because the robot got it."""
         self.policy.previous_action = action
         self.student.previous_action = action
 

@@ -112,11 +112,9 @@ class Imputation:
         if self.signals is None:
             return None
         expectation = self._forward.compute_expected_readings(self.signals, action)
-        prediction, before, signals = (
-            expectation.prediction,
-            self.signals,
-            readings[assignment.slots],
-        )
+        prediction = expectation.prediction
+        before = self.signals
+        signals = readings[assignment.slots]
 
         def compute_low_quantile_of_excess_costs() -> float:
             """Return a low quantile of the excess costs of the channels with readings, in nats."""

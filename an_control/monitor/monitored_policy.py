@@ -20,7 +20,7 @@ import numpy as np
 
 from an_control.monitor.assignment import Assignment
 from an_control.monitor.monitor import IdentityMonitor
-from an_control.monitor.settings import MONITOR, NeuronStateSettings
+from an_control.monitor.settings import MONITOR
 from an_control.policy.exact_sums import MAX_READING
 from an_control.policy.interface import (
     ChannelState,
@@ -42,18 +42,10 @@ class MonitoredPolicy(WrappingPolicy):
         setting: The reaction if a sensor's signal moves to another slot. "match" gives the signal
             to the policy under its own channel id. "reset" resets the policy's state for the
             channels that are wired to the slots concerned.
-        state_settings: The tuned numbers for correcting the states of the policy's neurons.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        monitor: IdentityMonitor,
-        setting: Monitor,
-        state_settings: NeuronStateSettings = MONITOR.neuron_state,
-    ) -> None:
+    def __init__(self, policy: Policy, monitor: IdentityMonitor, setting: Monitor) -> None:
         super().__init__(policy)
-        self._settings = state_settings
         self.monitor, self.setting = monitor, setting
         self._state = policy.channel_state
         self._slot = {name: slot for slot, name in enumerate(self.nominal_ids)}
@@ -68,7 +60,7 @@ class MonitoredPolicy(WrappingPolicy):
         self._saved: dict[str, np.ndarray] = {}
         """The state of each channel's neuron just before signals may have moved."""
         self._since: deque[tuple[np.ndarray, np.ndarray]] = deque(
-            maxlen=self._settings.replay_ticks
+            maxlen=MONITOR.neuron_state.replay_ticks
         )
         """A pair for each tick since `_saved` was set: the readings (N,) by slot, and the action
         (A,) before them."""
@@ -248,7 +240,7 @@ class MonitoredPolicy(WrappingPolicy):
         if not known.all():
             ids, channels = tuple(compress(ids, known.tolist())), channels[known]
         if len(ids):
-            state.increase_identity_evidence(ids, channels, self._settings.identified)
+            state.increase_identity_evidence(ids, channels, MONITOR.neuron_state.identified)
 
     def _recompute_states_of_corrected_channels(
         self, state: ChannelState, corrected_channels: np.ndarray, assignment: Assignment
@@ -306,16 +298,8 @@ class MonitoredPolicy(WrappingPolicy):
             moved = new_slots[new_slots != previous_slots]
             self._state.reset_channels([self.nominal_ids[slot] for slot in moved])
 
-    @property
-    def previous_action(self) -> np.ndarray:
-        """The previous action (A,) in [-1, 1].
-
-        Set it if the robot got another action than the policy has returned.
-        """
-        return self._action.copy()
-
-    @previous_action.setter
-    def previous_action(self, action: np.ndarray) -> None:
+    def _set_previous_action(self, action: np.ndarray) -> None:
+        """Take another action (A,) as the previous one, because the robot got it."""
         self.policy.previous_action = action
         self._action = np.array(action, np.float32)
 

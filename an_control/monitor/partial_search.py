@@ -43,11 +43,9 @@ class PartialSearch:
         ordered: bool = False,
     ) -> None:
         self._wired_prior = settings.partial_search.wired_prior if ordered else 0.0
-        self._forward, self._assign, self._settings = (
-            forward,
-            solve_assignment,
-            settings.partial_search,
-        )
+        self._forward = forward
+        self._assign = solve_assignment
+        self._settings = settings.partial_search
         self._prior = settings.search.nominal_prior
         self._review_ticks = settings.search.review_ticks
         self._max_cost = settings.evidence.max_identity_cost

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from an_control.monitor.settings import RECOVERY, RecoverySettings
+from an_control.monitor.settings import RECOVERY
 from an_control.policy.interface import Policy, WrappingPolicy
 from an_control.policy.model_file import Model
 from an_control.policy.sizes import VisionSizes
@@ -53,7 +53,6 @@ class RecoveringPolicy(WrappingPolicy):
         policy: The inner policy for scalar channels, which acts while the robot moves.
         stillness_threshold: The mean change of the readings below which the robot counts as
             standing still.
-        settings: The tuned numbers of the recovery.
     """
 
     _change: float
@@ -63,18 +62,13 @@ class RecoveringPolicy(WrappingPolicy):
     """The number of random actions in the most recent recovery since the start or the last stop of
     the robot; 0 if there was none."""
 
-    def __init__(
-        self, policy: Policy, stillness_threshold: float, settings: RecoverySettings = RECOVERY
-    ) -> None:
+    def __init__(self, policy: Policy, stillness_threshold: float) -> None:
         # Imported here, as importing numba takes a second.
         from an_control.monitor.kernels import compute_mean_change_and_store_readings
 
         super().__init__(policy)
-        self._least, self._settings, self._compute_mean_change_and_store = (
-            stillness_threshold,
-            settings,
-            compute_mean_change_and_store_readings,
-        )
+        self._least = stillness_threshold
+        self._compute_mean_change_and_store = compute_mean_change_and_store_readings
         self.reset()
 
     def reset(self) -> None:
@@ -111,17 +105,17 @@ class RecoveringPolicy(WrappingPolicy):
         )
         self._pause -= 1
         if not self._left and self._pause <= 0 and self._change < self._least:
-            self._pushes = min(self._pushes + 1, self._settings.max_pushes)
-            self._left = self._settings.held_ticks * self._pushes
+            self._pushes = min(self._pushes + 1, RECOVERY.max_pushes)
+            self._left = RECOVERY.held_ticks * self._pushes
             self._recoveries += 1
         self._given = action
         if not self._left:
             return action
-        if self._left % self._settings.held_ticks == 0:
+        if self._left % RECOVERY.held_ticks == 0:
             self._push = self._rng.choice([-1.0, 1.0], len(action)).astype(np.float32)
         self._left -= 1
         if not self._left:
-            self._pause = self._settings.pause_ticks
+            self._pause = RECOVERY.pause_ticks
         self.policy.previous_action = self._given = self._push
         return self._push.copy()
 
@@ -130,8 +124,8 @@ class RecoveringPolicy(WrappingPolicy):
 
         The mean restarts above the threshold, so that no recovery starts at once.
         """
-        self._change = self._settings.first_change * self._least
-        self._left, self._pause = 0, self._settings.pause_ticks
+        self._change = RECOVERY.first_change * self._least
+        self._left, self._pause = 0, RECOVERY.pause_ticks
         self._pushes = 0
 
     def _update_motion_estimate(self, values: np.ndarray, ids: tuple[str, ...]) -> None:
@@ -144,9 +138,9 @@ class RecoveringPolicy(WrappingPolicy):
         if ids is not self._ids and ids != self._ids:
             last = dict(zip(self._ids, self._last.tolist(), strict=True))
             self._ids, self._last = ids, np.array([last.get(one, np.nan) for one in ids])
-        change = self._compute_mean_change_and_store(values, self._last, self._settings.max_change)
+        change = self._compute_mean_change_and_store(values, self._last, RECOVERY.max_change)
         if change == change:
-            self._change += self._settings.rate * (change - self._change)
+            self._change += RECOVERY.rate * (change - self._change)
 
     @property
     def recovery_count(self) -> int:
@@ -156,20 +150,15 @@ class RecoveringPolicy(WrappingPolicy):
         """
         return self._recoveries
 
-    @property
-    def previous_action(self) -> np.ndarray:
-        """The previous action (A,) in [-1, 1].
+    def _set_previous_action(self, action: np.ndarray) -> None:
+        """Take another action (A,) as the previous one, because the robot got it.
 
-        Set it if the robot got another action than the policy has returned. If the two differ much,
-        the estimate of whether the robot stands still starts again.
+        If it differs much from the policy's, the estimate of whether the robot stands still starts
+        again.
         """
-        return self.policy.previous_action
-
-    @previous_action.setter
-    def previous_action(self, action: np.ndarray) -> None:
         self.policy.previous_action = action
         given, sent = self._given, self._sent
-        if given is None or action @ given >= self._settings.in_command * (given @ given):
+        if given is None or action @ given >= RECOVERY.in_command * (given @ given):
             return
         if (action - sent) @ given <= 0.0:
             self._restart_motion_estimate()

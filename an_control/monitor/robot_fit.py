@@ -39,12 +39,10 @@ class RobotFit:
         resting_values: np.ndarray,
         settings: FitSettings,
     ) -> None:
-        self.limits, self._count, self._still, self._settings = (
-            limits,
-            slot_count,
-            resting_values,
-            settings,
-        )
+        self.limits = limits
+        self._count = slot_count
+        self._still = resting_values
+        self._settings = settings
         self.reset()
 
     def reset(self) -> None:

@@ -196,10 +196,8 @@ class AssignmentSearch:
         self._evidence = Evidence(forward, costs, self._settings.verify_ticks, budget, evidence)
         self._newest = Evidence(forward, costs, self._settings.newest_ticks, budget, evidence)
         """A shorter store, with only the newest of the same records."""
-        self._assign, self._cost_moves = (
-            costs.solve_assignment,
-            costs.compute_costs_with_move_penalty,
-        )
+        self._assign = costs.solve_assignment
+        self._cost_moves = costs.compute_costs_with_move_penalty
         self._all = np.arange(len(forward.channels))
         self._alike = forward.alike
         self._pairs = np.nonzero(np.triu(~self._alike, 1))
@@ -519,10 +517,8 @@ class AssignmentSearch:
         if gained <= self._fit.min_correction_gain:
             return assignment
         if not assignment.lost:
-            present, other = (
-                self._newest.evaluate_assignment(assignment.slots),
-                self._newest.evaluate_assignment(slots),
-            )
+            present = self._newest.evaluate_assignment(assignment.slots)
+            other = self._newest.evaluate_assignment(slots)
             if gained < self._fit.min_replacement_gain or not self._fit.does_move_explain_readings(
                 present, other
             ):
@@ -549,10 +545,8 @@ class AssignmentSearch:
             self._swapped = self._find_best_swapped_slots(best, self._evidence, begin, count)
         if self._surprising:
             self._surprising = False
-            best, count = (
-                self._newest.evaluate_assignment(assignment.slots),
-                self._count_affordable_swaps(self._newest),
-            )
+            best = self._newest.evaluate_assignment(assignment.slots)
+            count = self._count_affordable_swaps(self._newest)
             self._swapped = self._find_best_swapped_slots(best, self._newest, 0, count)
         if self._put_off is not None:
             prediction, self._put_off = self._put_off, None
@@ -669,10 +663,8 @@ class AssignmentSearch:
             assignment: The present assignment (which input slot feeds which channel).
             swapped_slots: (N,) the input slot of each channel with two channels swapped.
         """
-        present, swapped = (
-            self._newest.evaluate_assignment(assignment.slots),
-            self._newest.evaluate_assignment(swapped_slots),
-        )
+        present = self._newest.evaluate_assignment(assignment.slots)
+        swapped = self._newest.evaluate_assignment(swapped_slots)
         if not self._is_candidate_accepted(assignment, present, swapped):
             return assignment
         if not self._is_change_supported_by_classifier(
@@ -694,10 +686,8 @@ class AssignmentSearch:
             return True
         evidence = self._evidence.copy()
         evidence.set_initial_costs_to_zero()  # the prior at the start is not about readings
-        before, now = (
-            evidence.evaluate_assignment(known_slots),
-            evidence.evaluate_assignment(assignment.slots),
-        )
+        before = evidence.evaluate_assignment(known_slots)
+        now = evidence.evaluate_assignment(assignment.slots)
         ticks = len(evidence.records)
         explained = float(now.excess.sum()) <= ticks * self._fit.limits.max_excess
         gained = before.total - now.total >= self._fit.min_replacement_gain

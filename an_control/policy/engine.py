@@ -7,12 +7,12 @@ compiled code. `an_control.load` chooses the engine of a policy.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import numpy as np
 
 from an_control.policy.sizes import AttentionSizes
 
+F32 = np.float32
 JUMP_LIMIT = 0.18
 """Bound of the mean abrupt change of the readings, above which all neurons are reset (see
 `reference_engine`)."""
@@ -36,7 +36,7 @@ class PolicyEngine(ABC):
     Args:
         sizes: The policy's sizes.
         evidence_count: The number of evidence values in each row, if there are any.
-        dtype: The numpy type of the numbers in the array.
+        attention_width: The number of columns M of the attention.
     """
 
     name: str
@@ -44,15 +44,16 @@ class PolicyEngine(ABC):
     """The attention (N, M) of the last tick."""
     _message: np.ndarray
 
-    def __init__(self, sizes: AttentionSizes, evidence_count: int, dtype: Any) -> None:
+    def __init__(self, sizes: AttentionSizes, evidence_count: int, attention_width: int) -> None:
         d = sizes.neuron
-        self._sizes = sizes
+        self._sizes, self._width = sizes, attention_width
         self._readings = slice(d, d + sizes.stack) if sizes.stack else slice(2 * d, 2 * d + 1)
         end = self._readings.stop
         self._evidence = slice(end, end + (evidence_count if sizes.prediction_attention else 0))
-        self._fresh = np.zeros(self._evidence.stop + sizes.reset_on_jump, dtype)
+        self._fresh = np.zeros(self._evidence.stop + sizes.reset_on_jump, F32)
         self._fresh[self._readings] = np.nan
-        self._set_state(np.zeros((0, len(self._fresh)), dtype))
+        self._state = np.zeros((0, len(self._fresh)), F32)
+        self.remove_all_neurons()
 
     def _set_state(self, state: np.ndarray) -> None:
         """Replace the array of the neurons' states.
@@ -69,6 +70,8 @@ class PolicyEngine(ABC):
         layers that take the attention's output.
         """
         self._set_state(self._state[:0])
+        self._attention = np.zeros((0, self._width), F32)
+        self._message = np.zeros(self._sizes.message_length)
 
     def add_neurons(self, count: int) -> None:
         """Append neurons with zero state.

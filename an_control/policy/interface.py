@@ -411,10 +411,18 @@ class WrappingPolicy(Policy):
 
         Set it if the robot got another action than the policy has returned.
         """
-        return self.policy.previous_action
+        return self._get_previous_action()
 
     @previous_action.setter
     def previous_action(self, action: np.ndarray) -> None:
+        self._set_previous_action(action)
+
+    def _get_previous_action(self) -> np.ndarray:
+        """Return the previous action (A,)."""
+        return self.policy.previous_action
+
+    def _set_previous_action(self, action: np.ndarray) -> None:
+        """Take another action (A,) as the previous one, because the robot got it."""
         self.policy.previous_action = action
 
     @property

@@ -91,6 +91,15 @@ class Model:
         own = 0 if self.network is None else self.network.parameters
         return own + sum(array.size for array in self.arrays.values())
 
+    @property
+    def monitor_default_off_reason(self) -> str:
+        """A message on why the monitor is off by default and what to do.
+
+        It is "" if the monitor, which detects rewired sensors, is on by default, or if there is
+        none.
+        """
+        return "" if self.forward is None else self.forward.monitor_default_off_reason
+
     def copy_with_normalised_channel_sums(self, channel_count: int) -> Model:
         """Return a copy whose attention message does not grow if there are additional channels.
 

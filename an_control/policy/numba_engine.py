@@ -227,16 +227,8 @@ def add_sparse_vector_matrix_product(out, matrix, vector):
     for at in range(0, whole, 8):
         k0, k1, k2, k3 = active[at], active[at + 1], active[at + 2], active[at + 3]
         k4, k5, k6, k7 = active[at + 4], active[at + 5], active[at + 6], active[at + 7]
-        x0, x1, x2, x3, x4, x5, x6, x7 = (
-            vector[k0],
-            vector[k1],
-            vector[k2],
-            vector[k3],
-            vector[k4],
-            vector[k5],
-            vector[k6],
-            vector[k7],
-        )
+        x0, x1, x2, x3 = vector[k0], vector[k1], vector[k2], vector[k3]
+        x4, x5, x6, x7 = vector[k4], vector[k5], vector[k6], vector[k7]
         for j in range(width):
             total = out[j] + matrix[k0, j] * x0
             total = total + matrix[k1, j] * x1
@@ -447,8 +439,8 @@ class NumbaEngine(PolicyEngine):
     def __init__(self, model: Model) -> None:
         assert isinstance(model.sizes, AttentionSizes)
         sizes = model.sizes
-        self._width = sizes.queries + -sizes.queries % VECTOR
-        super().__init__(sizes, self._width, F32)
+        width = sizes.queries + -sizes.queries % VECTOR
+        super().__init__(sizes, width, width)
         packed = pack_weights(sizes, model.arrays)
         score_rows = np.pad(packed.score_rows, ((0, 0), (0, self._width - sizes.queries)))
         if sizes.attention == "softmax":
@@ -467,8 +459,6 @@ class NumbaEngine(PolicyEngine):
             tuple(packed.form),  # a plain tuple enters compiled code faster
         )
         self._memory = np.zeros(sizes.message_length + sizes.memory if sizes.memory else 0, F32)
-        self._attention = np.zeros((0, self._width), F32)
-        self._message = np.zeros(sizes.message_length)
         self._compile_kernels()
 
     def _compile_kernels(self) -> None:
@@ -489,16 +479,6 @@ class NumbaEngine(PolicyEngine):
         """
         self._memory[:] = 0.0
         self.remove_all_neurons()
-
-    def remove_all_neurons(self) -> None:
-        """Remove the neurons of all channels, but keep the recurrent state.
-
-        A neuron is the small network that reads one channel. The recurrent state belongs to the
-        layers that take the attention's output.
-        """
-        super().remove_all_neurons()
-        self._attention = np.zeros((0, self._width), F32)
-        self._message = np.zeros(self._sizes.message_length)
 
     def increase_evidence_for_queries(
         self, neurons: np.ndarray, queries: np.ndarray, min_nats: float

@@ -290,10 +290,8 @@ class _NeuronWriter:
     def _add_reset_on_jump_nodes(self) -> None:
         """Add the nodes that reset all neurons if most readings change abruptly."""
         g, count = self._g, self._count
-        last, usual = (
-            self._add_recurrent_state("jump_reading", (count, 1)),
-            self._add_recurrent_state("usual_jump", (count, 1)),
-        )
+        last = self._add_recurrent_state("jump_reading", (count, 1))
+        usual = self._add_recurrent_state("usual_jump", (count, 1))
         self._set_next_state("jump_reading", self._values)
         change = g("Mul", g("Abs", g("Sub", self._values, last)), self._started)
         jump = g("Min", change, 1.0)
@@ -343,10 +341,8 @@ class _NeuronWriter:
     def _add_lstm_nodes(self) -> str:
         """Add the nodes of LSTM neurons; return the name of their outputs (N, d)."""
         g, count, d = self._g, self._count, self._sizes.neuron
-        hidden, cells = (
-            self._add_recurrent_state("neuron", (count, d)),
-            self._add_recurrent_state("cell", (count, d)),
-        )
+        hidden = self._add_recurrent_state("neuron", (count, d))
+        cells = self._add_recurrent_state("cell", (count, d))
         hidden, cells = g("Mul", hidden, self._kept), g("Mul", cells, self._kept)
         inputs = [self._values]
         if self._sizes.inputs_per_neuron > 1:
@@ -369,10 +365,8 @@ class _NeuronWriter:
         """Add the nodes that advance the head's memory and compute the readings that it expects."""
         g, array, n, units = self._g, self._array, self._sizes.queries - 1, self._sizes.memory
         before = self._add_recurrent_state("memory", (1, units))
-        seen, share = (
-            self._add_recurrent_state("seen", (1, n)),
-            self._add_recurrent_state("share", (1, n)),
-        )
+        seen = self._add_recurrent_state("seen", (1, n))
+        share = self._add_recurrent_state("share", (1, n))
         lately = g("Concat", seen, share, self._previous, axis=1)
         entering = g("MatMul", lately, array["memory.input"].T)
         entering = g("Add", entering, array["memory.bias"][None])
@@ -454,10 +448,8 @@ class _NeuronWriter:
         total_attention = g.add_column_slice(g.add_sum_over_rows(attention), 0, n)
         total = g.add_column_slice(total, 0, n)
         if normalise:
-            total, total_attention = (
-                g("Div", total, g("Max", total_attention, 1.0)),
-                g("Min", total_attention, 1.0),
-            )
+            total = g("Div", total, g("Max", total_attention, 1.0))
+            total_attention = g("Min", total_attention, 1.0)
         return total, total_attention
 
     def _add_expectation_correction_nodes(

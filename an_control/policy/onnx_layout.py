@@ -198,10 +198,8 @@ def read_network_layout(network: NetworkInterface, yaml_file: str | None) -> Net
         terms = _parse_terms(beside["observation"], network, joints)
         where = str(yaml_file)
     else:
-        terms, where = (
-            _make_terms_from_metadata(network, metadata, joints, width),
-            "its observation_names",
-        )
+        terms = _make_terms_from_metadata(network, metadata, joints, width)
+        where = "its observation_names"
     layout = NetworkLayout(
         terms,
         history,

@@ -143,10 +143,8 @@ class Recurrence:
             return (rows @ self._weight[f"{name}.{projection}"].T).reshape(-1, heads, width)
 
         query, keys = project_to_heads("query", states[-1:]), project_to_heads("key", states)
-        values, ages = (
-            project_to_heads("value", states),
-            project_to_heads("relative", self._ages[-len(states) :]),
-        )
+        values = project_to_heads("value", states)
+        ages = project_to_heads("relative", self._ages[-len(states) :])
         scores = ((query + self._weight[f"{name}.content_bias"]) * keys).sum(axis=2)
         scores += ((query + self._weight[f"{name}.position_bias"]) * ages).sum(axis=2)
         shares = np.exp((scores - scores.max(axis=0)) / np.sqrt(width))

@@ -78,7 +78,7 @@ class ReferenceEngine(PolicyEngine):
     def __init__(self, model: Model) -> None:
         assert isinstance(model.sizes, AttentionSizes)
         sizes = model.sizes
-        super().__init__(sizes, sizes.queries - 1, F32)
+        super().__init__(sizes, sizes.queries - 1, sizes.queries)
         self.weight = {name: array.astype(np.float64) for name, array in model.arrays.items()}
         if not sizes.stack:
             self._hidden = round_weights_for_exact_products(self.weight["neuron.hidden"])[0].T
@@ -86,10 +86,8 @@ class ReferenceEngine(PolicyEngine):
         if sizes.attention != "pma":  # the file holds Q W_q / sqrt(k) (M, k), W_k (k, d)
             queries = self.weight["attention.queries"] @ self.weight["attention.key"]
             bias = self.weight["attention.queries"] @ self.weight["attention.key_bias"]
-        self._queries, self._queries_bias = (
-            round_weights_for_exact_products(queries)[0].T,
-            bias.astype(F32),
-        )
+        self._queries = round_weights_for_exact_products(queries)[0].T
+        self._queries_bias = bias.astype(F32)
         self._set = (
             SetTransformer(sizes, self.weight, queries, bias) if sizes.compares_channels else None
         )
@@ -112,16 +110,6 @@ class ReferenceEngine(PolicyEngine):
         if self._recurrence is not None:
             self._recurrence.reset()
         self.remove_all_neurons()
-
-    def remove_all_neurons(self) -> None:
-        """Remove the neurons of all channels, but keep the recurrent state.
-
-        A neuron is the small network that reads one channel. The recurrent state belongs to the
-        layers that take the attention's output.
-        """
-        super().remove_all_neurons()
-        self._attention = np.zeros((0, self._sizes.queries))
-        self._message = np.zeros(self._sizes.message_length)
 
     @one_blas_thread
     def step(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from an_control.policy.sizes import AttentionPartSizes
+from an_control.policy.sizes import AttentionSizes, VisionSizes
 
 NORM_EPSILON = 1e-5
 """The number added to a variance before dividing by its square root. For image patches the variance
@@ -44,21 +44,10 @@ class SetTransformerBlock:
             for norm in ("attention_norm", "norm")
         ]
 
-    def __call__(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def __call__(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the output (m, d) of the block, in which rows of `x` attend to rows of `y`.
 
-        Args:
-            x: (m, d) the rows that attend.
-            y: (n, d) the rows that they attend to; n may be 0.
-        """
-        return self.compute_output_and_attention(x, y)[0]
-
-    def compute_output_and_attention(
-        self, x: np.ndarray, y: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the output (m, d) of the block, and its attention weights (m, n).
-
-        The weights are the mean over the heads.
+        Also return the attention weights (m, n), their mean over the heads.
 
         Args:
             x: (m, d) the rows that attend.
@@ -75,46 +64,29 @@ class SetTransformerBlock:
         return apply_layer_norm(hidden + forward, *self._norms[1]), attention.mean(axis=0)
 
 
-class SelfAttention:
-    """A set attention block, SAB(X) = MAB(X, X) (Lee et al. 2019, eq. 8), on N rows at O(N^2) cost.
+class Encoder:
+    """An encoder, in which the rows of a matrix (N, d) attend to each other.
+
+    It is a set attention block, SAB(X) = MAB(X, X), whose cost grows with N^2 (Lee et al. 2019, eq.
+    8). With inducing points I it is an induced one, ISAB(X) = MAB(X, MAB(I, X)), whose cost grows
+    with N times the number of points (eq. 9 and 10).
 
     Args:
-        arrays: A model's arrays, float64.
+        arrays: A model's arrays, float64, with inducing points for ``isab`` and none for ``sab``.
         heads: The number of attention heads.
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray], heads: int) -> None:
-        self._block = SetTransformerBlock(arrays, "encoder", heads)
+        self._points = arrays.get("encoder.inducing")
+        last = "encoder" if self._points is None else "encoder.spread"
+        self._spread = SetTransformerBlock(arrays, last, heads)
+        if self._points is not None:
+            self._gather = SetTransformerBlock(arrays, "encoder.gather", heads)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        """Return the encoded rows (N, d) of `x` (N, d), which attend to each other."""
-        return self._block(x, x)
-
-
-class InducedSelfAttention:
-    """An induced set attention block, ISAB(X) = MAB(X, MAB(I, X)) (Lee et al. 2019, eq. 9, 10).
-
-    N rows X attend to each other by way of m inducing points I, so the cost grows with m N.
-
-    Args:
-        arrays: A model's arrays, float64.
-        heads: The number of attention heads.
-    """
-
-    def __init__(self, arrays: Mapping[str, np.ndarray], heads: int) -> None:
-        self._points = arrays["encoder.inducing"]
-        self._gather = SetTransformerBlock(arrays, "encoder.gather", heads)
-        self._spread = SetTransformerBlock(arrays, "encoder.spread", heads)
-
-    def __call__(self, x: np.ndarray) -> np.ndarray:
-        """Return the encoded rows (N, d) of `x` (N, d), which attend by way of inducing points."""
-        return self._spread(x, self._gather(self._points, x))
-
-
-ENCODERS: dict[str, type[SelfAttention | InducedSelfAttention]] = {
-    "sab": SelfAttention,
-    "isab": InducedSelfAttention,
-}
+        """Return the encoded rows (N, d) of `x` (N, d)."""
+        heard = x if self._points is None else self._gather(self._points, x)[0]
+        return self._spread(x, heard)[0]
 
 
 class AttentionPooling:
@@ -136,7 +108,7 @@ class AttentionPooling:
     def __call__(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the pooled rows (M, d) of `z` (N, d), and the attention weights (M, N)."""
         rows = np.maximum(z @ self._input + self._input_bias, 0.0)
-        return self._block.compute_output_and_attention(self._seeds, rows)
+        return self._block(self._seeds, rows)
 
 
 @dataclass(frozen=True)
@@ -179,14 +151,12 @@ class SetTransformer:
 
     def __init__(
         self,
-        sizes: AttentionPartSizes,
+        sizes: AttentionSizes | VisionSizes,
         arrays: Mapping[str, np.ndarray],
         queries: np.ndarray,
         bias: np.ndarray,
     ) -> None:
-        self._encoder = None
-        if sizes.encoder != "none":
-            self._encoder = ENCODERS[sizes.encoder](arrays, sizes.heads)
+        self._encoder = None if sizes.encoder == "none" else Encoder(arrays, sizes.heads)
         self._pooling = AttentionPooling(arrays, sizes.heads) if sizes.attention == "pma" else None
         self._queries, self._bias = queries, bias[:, None]
 

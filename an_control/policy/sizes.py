@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import pairwise
 from reprlib import repr as short
-from typing import Any, ClassVar, Literal, Protocol, get_args
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_type_hints
 
 Shapes = dict[str, tuple[int, ...]]
+T = TypeVar("T")
 
 MAX_SIZE = 65_536
 MAX_LAYERS = 16
@@ -64,38 +65,8 @@ def list_layer_shapes(name: str, widths: list[int]) -> Shapes:
 Encoder = Literal["none", "isab", "sab"]
 
 
-class AttentionPartSizes(Protocol):
-    """The interface of the sizes of a policy's attention and of the encoder before it.
-
-    Policies on numbers and policies on image patches both have it.
-    """
-
-    @property
-    def attention(self) -> str:
-        """The kind of attention, such as ``tanh``."""
-
-    @property
-    def encoder(self) -> Encoder:
-        """The kind of encoder, by which channels attend to each other; ``none`` for no encoder."""
-
-    @property
-    def inducing(self) -> int:
-        """The number of inducing points of an ISAB encoder; 0 for other encoders.
-
-        Inducing points are learned vectors, by way of which the channels attend to each other.
-        """
-
-    @property
-    def heads(self) -> int:
-        """The number of attention heads of encoder and PMA (pooling by multihead attention)."""
-
-    @property
-    def compares_channels(self) -> bool:
-        """Whether channels are compared with each other, by an encoder or by PMA."""
-
-
 def check_attention_part_sizes(
-    sizes: AttentionPartSizes, width: int, width_description: str
+    sizes: AttentionSizes | VisionSizes, width: int, width_description: str
 ) -> None:
     """Check that the sizes of attention, encoder and heads fit each other.
 
@@ -185,7 +156,6 @@ Kind = Literal["lstm", "gru", "trxl", "trxl-i", "gtrxl"]
 MAX_WINDOW = 4_096
 """The largest window in ticks. The bound is needed because the window takes memory although no
 array in the file has its size."""
-MOST = {"layers": MAX_LAYERS, "window": MAX_WINDOW}
 GATES = {"lstm": 4, "gru": 3}
 """The number of gates, each of which has one row in an array for each unit. The order of an
 ``lstm`` is input, forget, candidate, output; that of a ``gru`` is reset, update, new."""
@@ -282,27 +252,7 @@ class RecurrenceSizes:
         Raises:
             ValueError: A value is not allowed; the message names key, value and what is allowed.
         """
-        if not isinstance(header, Mapping):
-            raise ValueError(f"sizes.recurrence: {short(header)} is not an object")
-        known = [field.name for field in fields(cls)]
-        for key in header:
-            if key not in known:
-                raise ValueError(
-                    f"sizes.recurrence.{str(key)[:80]}: unknown, allowed are {', '.join(known)}"
-                )
-        try:
-            sizes = cls(**header)
-        except TypeError as error:
-            raise ValueError(f"sizes.recurrence: {error}") from None
-        if sizes.kind not in get_args(Kind):
-            allowed = ", ".join(get_args(Kind))
-            raise ValueError(f"sizes.recurrence.kind: {short(sizes.kind)} is not one of {allowed}")
-        for key in known[1:]:
-            value, most = getattr(sizes, key), MOST.get(key, MAX_SIZE)
-            if type(value) is not int or not 1 <= value <= most:
-                raise ValueError(
-                    f"sizes.recurrence.{key}: {short(value)} is not a whole number from 1 to {most}"
-                )
+        sizes = _parse_fields(cls, "sizes.recurrence", header)
         sizes.check_consistency()
         return sizes
 
@@ -780,22 +730,20 @@ PONG_SIZES = ConvolutionSizes(
 """The sizes of the AttentionNeuron authors' PuzzlePong policy."""
 
 
-MAY_BE_ZERO = {
-    f"sizes.{name}" for name in ("first_action", "memory", "stack", "normalise", "inducing")
+MAY_BE_ZERO = (
+    *("first_action", "memory", "stack", "normalise", "inducing", "imputation", "slow", "ticks"),
+)
+"""The whole numbers in a header that may be 0; all others are at least 1."""
+MAX_NUMBER = 1e6
+LARGEST = {
+    "layers": MAX_LAYERS,
+    "window": MAX_WINDOW,
+    "slow": int(MAX_NUMBER),
+    "ticks": int(MAX_NUMBER),
+    "found": 1,
 }
-CHOICES: dict[str, tuple[Any, ...]] = {
-    "attention": ("tanh", "softmax", "pma"),
-    "encoder": ("none", "isab", "sab"),
-    "activation": ("tanh", "relu"),
-    "output": ("tanh", "clip"),
-    "inputs": (["value"], ["value", "change"]),
-    "products": (False, True),
-    "outlier_weighting": (False, True),
-    "reset_on_jump": (False, True),
-    "prediction_attention": (False, True),
-    "norm_weights": (False, True),
-    "choice": (False, True),
-}
+"""The largest values; of all others `MAX_SIZE` for whole numbers and `MAX_NUMBER` for the rest."""
+INPUTS = (["value"], ["value", "change"])
 
 Sizes = AttentionSizes | MlpSizes | ForeignSizes | TopPatchesSizes | ConvolutionSizes
 OrderedSizes = MlpSizes | ForeignSizes
@@ -827,65 +775,82 @@ def parse_model_sizes(kind: str, header: Mapping[str, Any]) -> Sizes:
     if kind not in KINDS:
         raise ValueError(f"kind: {short(kind)} is not one of {', '.join(KINDS)}")
     cls = KINDS[kind]
-    known = {field.name for field in fields(cls)}
-    for key in header:
-        if key not in known:
-            raise ValueError(f"sizes.{key[:80]}: unknown, allowed are {', '.join(sorted(known))}")
-    recurrence = {}
     if header.get("recurrence") is not None:
-        recurrence["recurrence"] = RecurrenceSizes.from_header(header["recurrence"])
-    try:
-        sizes = cls(**{**header, **recurrence})
-    except TypeError as error:
-        raise ValueError(f"sizes: {error}") from None
-    for key, value in asdict(sizes).items():
-        if key != "recurrence":
-            choices = CHOICES.get(key)
-            if key == "attention" and isinstance(sizes, VisionSizes):
-                choices = ("softmax", "pma")
-            _check_header_value(f"sizes.{key}", value, choices)
+        recurrence = RecurrenceSizes.from_header(header["recurrence"])
+        header = {**header, "recurrence": recurrence}
+    sizes = _parse_fields(cls, "sizes", header)
     if not isinstance(sizes, OrderedSizes):
         sizes.check_consistency()
     return sizes
 
 
-def _check_header_value(key: str, value: Any, choices: tuple[Any, ...] | None) -> None:
-    """Check one value in the part ``sizes`` of a model file's header.
+def _parse_fields(cls: type[T], name: str, header: Any) -> T:
+    """Return an object of a dataclass of sizes, whose fields are checked by their types.
+
+    Args:
+        cls: The dataclass.
+        name: The key of the header, for errors.
+        header: Its value, a mapping from the names of the fields to their values.
+
+    Raises:
+        ValueError: A value is not allowed; the message names key, value and what is allowed.
+    """
+    types = get_type_hints(cls)
+    if not isinstance(header, Mapping):
+        raise ValueError(f"{name}: {short(header)} is not an object")
+    for key in header:
+        if key not in types:
+            raise ValueError(f"{name}.{str(key)[:80]}: unknown, allowed are {', '.join(types)}")
+    try:
+        sizes = cls(**header)
+    except TypeError as error:
+        raise ValueError(f"{name}: {error}") from None
+    for key, value in vars(sizes).items():
+        if key not in ("recurrence", "validation"):  # they are checked already
+            _check_field(f"{name}.{key}", value, types[key])
+    return sizes
+
+
+def _check_field(key: str, value: Any, kind: Any) -> None:
+    """Check one value in a model file's header by the type of its field.
 
     Args:
         key: The value's key, such as ``sizes.queries``.
         value: The value.
-        choices: The values that are allowed; None: whole numbers within bounds, or for
-            ``sizes.head`` a list of them.
+        kind: The type of its field.
 
     Raises:
         ValueError: The value is not allowed.
     """
-    shown = short(value)
-    if choices is not None:
-        if not any(value == choice and type(value) is type(choice) for choice in choices):
-            raise ValueError(f"{key}: {shown} is not one of {', '.join(map(repr, choices))}")
-    elif key == "sizes.head":
+    shown, name = short(value), key.rpartition(".")[2]
+    choices = (False, True) if kind is bool else INPUTS if name == "inputs" else get_args(kind)
+    if kind == list[int]:
         if not isinstance(value, list) or len(value) > MAX_LAYERS:
             raise ValueError(f"{key}: {shown} is not a list of at most {MAX_LAYERS} widths")
         for layer, width in enumerate(value):
-            _check_header_value(f"{key}[{layer}]", width, None)
+            _check_field(f"{key}[{layer}]", width, int)
+    elif name == "binary":
+        if not isinstance(value, list):
+            raise ValueError(f"{key}: {shown} is not a list of channel ids")
+    elif choices:
+        if not any(value == choice and type(value) is type(choice) for choice in choices):
+            raise ValueError(f"{key}: {shown} is not one of {', '.join(map(repr, choices))}")
+    elif kind is float:
+        most = LARGEST.get(name, MAX_NUMBER)
+        if type(value) not in (int, float) or not 0 <= value <= most:
+            raise ValueError(f"{key}: {shown} is not a number from 0 to {most:g}")
     else:
-        min_value = 0 if key in MAY_BE_ZERO else 1
-        if type(value) is not int or not min_value <= value <= MAX_SIZE:
-            raise ValueError(f"{key}: {shown} is not a whole number from {min_value} to {MAX_SIZE}")
+        least, most = int(name not in MAY_BE_ZERO), LARGEST.get(name, MAX_SIZE)
+        if type(value) is not int or not least <= value <= most:
+            raise ValueError(f"{key}: {shown} is not a whole number from {least} to {most}")
 
 
 Monitor = Literal["off", "reset", "match"]
 WINDOW = 12
 """The largest number of ticks of readings by which the monitor's identity classifier (a network)
 judges an input slot."""
-MAX_NUMBER = 1e6
-"""The largest value of a number in a validation."""
 MIN_FOUND = 0.5
 """The share of the moved signals that a monitor must find in its validation to pass."""
-OPTIONAL: Mapping[str, Any] = {"imputation": 0, "validation": None}
-"""Keys of the header's ``forward`` that a file may lack, and their default values."""
 
 
 @dataclass(frozen=True)
@@ -940,19 +905,7 @@ class MonitorValidation:
         Raises:
             ValueError: A value is not allowed; the message names key, value and what is allowed.
         """
-        known = [field.name for field in fields(cls)]
-        if not isinstance(header, Mapping) or sorted(header) != sorted(known):
-            raise ValueError(
-                f"forward.validation: {short(header)} is not an object of {', '.join(known)}"
-            )
-        for key, value in header.items():
-            whole = key in ("slow", "ticks")
-            number = type(value) is int or (type(value) is float and not whole)
-            if not number or not 0 <= value <= (1 if key == "found" else MAX_NUMBER):
-                kind, most = ("a whole number" if whole else "a number"), MAX_NUMBER
-                allowed = f"{kind} from 0 to {1 if key == 'found' else most:g}"
-                raise ValueError(f"forward.validation.{key}: {short(value)} is not {allowed}")
-        return cls(**header)
+        return _parse_fields(cls, "forward.validation", header)
 
 
 @dataclass(frozen=True)
@@ -1036,26 +989,16 @@ class ForwardSizes:
         Raises:
             ValueError: A value is not allowed; the message names key, value and what is allowed.
         """
-        known = [field.name for field in fields(cls)]
-        if not isinstance(header, Mapping) or sorted({**OPTIONAL, **header}) != sorted(known):
-            raise ValueError(f"forward: {short(header)} is not an object of {', '.join(known)}")
-        hidden, identity, binary, monitor, imputation, validation = (
-            {**OPTIONAL, **header}[name] for name in known
-        )
+        if isinstance(header, Mapping) and header.get("validation") is not None:
+            validation = MonitorValidation.from_header(header["validation"])
+            header = {**header, "validation": validation}
+        sizes = _parse_fields(cls, "forward", header)
         if not channels:
             raise ValueError("forward: needs task.channels, the ids that it is about")
-        if not isinstance(hidden, list) or not 1 <= len(hidden) <= MAX_LAYERS:
-            raise ValueError(f"forward.hidden: {short(hidden)} is not a list of 1 to {MAX_LAYERS}")
-        for key, width in [*(("hidden", width) for width in hidden), ("identity", identity)]:
-            if type(width) is not int or not 1 <= width <= MAX_SIZE:
-                raise ValueError(f"forward.{key}: {short(width)} is not from 1 to {MAX_SIZE}")
-        if type(imputation) is not int or not 0 <= imputation <= MAX_SIZE:
-            raise ValueError(f"forward.imputation: {short(imputation)} is not from 0 to {MAX_SIZE}")
-        if not isinstance(binary, list) or any(name not in channels for name in binary):
-            raise ValueError(f"forward.binary: {short(binary)} is not a list out of task.channels")
-        if monitor not in get_args(Monitor):
-            allowed = ", ".join(get_args(Monitor))
-            raise ValueError(f"forward.monitor: {short(monitor)} is not one of {allowed}")
-        if validation is not None:
-            validation = MonitorValidation.from_header(validation)
-        return cls(hidden, identity, binary, monitor, imputation, validation)
+        if not sizes.hidden:
+            raise ValueError(f"forward.hidden: [] is not a list of 1 to {MAX_LAYERS} widths")
+        if any(name not in channels for name in sizes.binary):
+            raise ValueError(
+                f"forward.binary: {short(sizes.binary)} is not a list out of task.channels"
+            )
+        return sizes

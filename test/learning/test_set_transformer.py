@@ -7,11 +7,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the train extra")
 
 from an_control.learning.recurrence import SetEncoder, SetPooling
-from an_control.policy.set_transformer import (
-    AttentionPooling,
-    InducedSelfAttention,
-    SelfAttention,
-)
+from an_control.policy.set_transformer import AttentionPooling, Encoder
 
 WIDTH, HEADS, CHANNELS, ROWS = 8, 2, 9, 5
 
@@ -29,8 +25,7 @@ def in_numpy(module):
     if isinstance(module, SetPooling):
         part = AttentionPooling(arrays, HEADS)
         return lambda rows: part(rows)[0]
-    kind = InducedSelfAttention if "encoder.inducing" in arrays else SelfAttention
-    return kind(arrays, HEADS)
+    return Encoder(arrays, HEADS)
 
 
 def parts():

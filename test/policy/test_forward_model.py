@@ -33,12 +33,12 @@ def test_the_file_carries_the_forward_model_and_its_default(path):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"hidden": [0]}, "forward.hidden: 0"),
+        ({"hidden": [0]}, r"forward.hidden\[0\]: 0"),
         ({"hidden": []}, "forward.hidden"),
         ({"identity": "many"}, "forward.identity: 'many'"),
         ({"binary": ["no such"]}, "forward.binary"),
         ({"imputation": -1}, "forward.imputation: -1"),
-        ({"monitor": "always"}, "forward.monitor: 'always' is not one of off, reset, match"),
+        ({"monitor": "always"}, "forward.monitor: 'always' is not one of 'off', 'reset', 'match'"),
         ({"more": 1}, "forward"),
     ],
 )

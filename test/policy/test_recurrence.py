@@ -239,7 +239,7 @@ def test_what_is_not_named_in_a_header_is_1():
     ("change", "named"),
     [
         ({"more": 1}, "more: unknown, allowed are kind, units"),
-        ({"kind": "rnn"}, "kind: 'rnn' is not one of lstm, gru, trxl, trxl-i, gtrxl"),
+        ({"kind": "rnn"}, "kind: 'rnn' is not one of 'lstm', 'gru', 'trxl', 'trxl-i', 'gtrxl'"),
         ({"kind": ["lstm"]}, r"kind: \['lstm'\]"),
         ({"units": 0}, "units: 0 is not a whole number from 1 to 65536"),
         ({"units": 32.0}, "units: 32.0"),

@@ -16,7 +16,6 @@ from waves import (
 )
 
 from an_control.load import (
-    explain_disabled_monitor,
     load_policy,
     make_policy,
     resolve_monitor_setting,
@@ -133,10 +132,10 @@ def test_a_monitor_that_failed_its_validation_is_off_unless_it_is_asked_for(tmp_
         )
         assert not isinstance(load_policy(path), MonitoredPolicy)
         assert isinstance(load_policy(path, "match"), MonitoredPolicy)
-        warning = explain_disabled_monitor(model, None)
+        warning = model.monitor_default_off_reason
         assert warning.startswith("the monitor is off: ") and "train-monitor" in warning
         assert ("12 wrong moves an hour" in warning) or ("30% of the signals" in warning)
-        assert "\n" not in warning and explain_disabled_monitor(model, "off") == ""
+        assert "\n" not in warning
 
 
 def test_a_monitor_that_passed_or_was_never_validated_watches(tmp_path):
@@ -145,7 +144,7 @@ def test_a_monitor_that_passed_or_was_never_validated_watches(tmp_path):
         write_model(path, model)
         assert read_model(path).forward == model.forward
         assert isinstance(load_policy(path), MonitoredPolicy)
-        assert explain_disabled_monitor(model, None) == ""
+        assert model.monitor_default_off_reason == ""
 
 
 @pytest.mark.parametrize(

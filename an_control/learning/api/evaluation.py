@@ -16,7 +16,7 @@ from an_control.learning.runs.progress import (
     RunStoppedError,
     ignore_progress,
 )
-from an_control.load import explain_disabled_monitor, find_model_path, resolve_monitor_setting
+from an_control.load import find_model_path, resolve_monitor_setting
 from an_control.monitor.recovery import resolve_stillness_threshold
 from an_control.policy import Model, Monitor, OrderedSizes, read_model
 from an_control.policy.onnx_file import has_onnx_suffix
@@ -260,7 +260,7 @@ def _collect_warnings(
             " (--shuffle none does not)"
         )
     asked = [one.monitor for one in protocols.values()]
-    if None in asked and (warning := explain_disabled_monitor(model, None)):
+    if None in asked and (warning := model.monitor_default_off_reason):
         warnings.append(warning)
     return warnings
 

@@ -19,7 +19,6 @@ from an_control.learning.runs.progress import (
     RunStoppedError,
     ignore_progress,
 )
-from an_control.load import explain_disabled_monitor
 from an_control.policy import read_model
 
 if TYPE_CHECKING:
@@ -336,7 +335,7 @@ class _Run:
                 f"monitor: {updates} of {monitor.updates} updates fitted into its time;"
                 " increase --minutes"
             )
-        if warning := explain_disabled_monitor(read_model(self._model), None):
+        if warning := read_model(self._model).monitor_default_off_reason:
             self._notes.append(warning)
         return ""
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from an_control.policy.model_file import Model
 from an_control.policy.packed_weights import make_gru_gate_factors
+from an_control.policy.recurrence import compute_logistic, step_lstm
 from an_control.policy.sizes import ConvolutionSizes, TopPatchesSizes
 from an_control.policy.vision.kernels import VisionKernels
 
@@ -60,7 +61,7 @@ class TopPatchesHead:
         self._advance_lstm(self._places[top].ravel())
         action = np.tanh(_apply_linear(array, "action", self._output))
         hidden = np.tanh(_apply_linear(array, "mixing.0", np.concatenate([self._output, action])))
-        self._stays = _compute_logistic(_apply_linear(array, "mixing.1", hidden))[0]
+        self._stays = compute_logistic(_apply_linear(array, "mixing.1", hidden))[0]
         return action
 
     def compute_attention_to_rows(self, message: np.ndarray) -> np.ndarray:
@@ -76,14 +77,9 @@ class TopPatchesHead:
         Args:
             inputs: (2 * top,) the positions of the most important rows.
         """
-        array, hidden = self._array, self._sizes.hidden
+        array = self._array
         gates = array["memory.input"].dot(inputs) + array["memory.hidden"].dot(self._output)
-        gates += array["memory.bias"]
-        enter, forget, candidate, leave = gates.reshape(4, hidden)
-        self._cell = _compute_logistic(forget) * self._cell + _compute_logistic(enter) * np.tanh(
-            candidate
-        )
-        self._output = _compute_logistic(leave) * np.tanh(self._cell)
+        self._output, self._cell = step_lstm(gates + array["memory.bias"], self._cell)
 
 
 class ConvolutionHead:
@@ -183,11 +179,6 @@ class ConvolutionHead:
 def _apply_linear(array: dict[str, np.ndarray], name: str, x: np.ndarray) -> np.ndarray:
     """Return the output (out,) of the linear layer `name` for `x` (in,)."""
     return np.asarray(array[f"{name}.weight"].dot(x) + array[f"{name}.bias"])
-
-
-def _compute_logistic(x: np.ndarray) -> np.ndarray:
-    """Return 1 / (1 + e^-x), element by element."""
-    return np.asarray(F32(0.5) * np.tanh(F32(0.5) * x) + F32(0.5))
 
 
 def _step_gru(units: np.ndarray, input_sums: np.ndarray, unit_sums: np.ndarray) -> None:

@@ -64,10 +64,8 @@ class PatchAttention:
         self._key = _round_weights_for_exact_sums(
             key.T / self._key_scale / WHITE, key.shape[1] * WHITE
         )
-        self._key_action, self._key_bias = (
-            action / self._key_scale[:, None],
-            key_bias / self._key_scale,
-        )
+        self._key_action = action / self._key_scale[:, None]
+        self._key_bias = key_bias / self._key_scale
         # From a frame's pixels (f, p, m) and its mean pixel (f, 1, m), both over its deviation.
         value = array["value.weight"].T.reshape(frames, pixels, message)
         value_bias = array["value.bias"] + np.einsum(
