@@ -330,7 +330,7 @@ def _run_git(*arguments: str) -> str:
 
 
 def main() -> None:
-    """Draw the folders of the project's code and their imports as a picture, and print a table.
+    """Draw the folders of the project's code and their imports as a picture, and print their sizes.
 
     The size of all code that the policy node imports is printed too.
     """

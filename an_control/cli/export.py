@@ -25,7 +25,7 @@ class ExportCommand:
     step). Its columns are time_ns, episode (a number from 0; empty for ticks in which the policy
     node was inactive), reading.CHANNEL, wanted.ACTUATOR (the policy's command before limits) and
     command.ACTUATOR (the newest command that was sent). Missing values are empty. If the node was
-    never active, all ticks count as episodes.
+    never active, its ticks get episode numbers too.
     """
 
     source: tyro.conf.Positional[Path]

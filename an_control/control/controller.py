@@ -162,9 +162,9 @@ class ActingPolicy:
         self.wanted = None
 
     def restart_monitor(self) -> None:
-        """Restart each policy's identity monitor, because scales of channels have changed.
+        """Restart the identity monitors of all policies, because scales of channels have changed.
 
-        The monitor detects rewired sensors, and would take the changed readings for them.
+        A monitor detects rewired sensors. Readings on another scale would look like such sensors.
         """
         self.policy.restart_monitor()
         if self._next is not None:

@@ -356,7 +356,7 @@ def _make_setting_field(default: T, help: str, **more: Any) -> T:
 class DisturbanceSettings:
     """The disturbances of an episode; the defaults disturb nothing.
 
-    The `help` of each field describes it, see `SETTINGS`. A number is accepted in place of a range.
+    `SETTINGS` has a text about each field. A number is accepted in place of a range.
 
     Raises:
         ValueError: A value is not allowed; the message names setting, value and what is allowed.

@@ -31,7 +31,7 @@ class SearchTimeBudget:
         self.reset_for_tick(model_fits=True)
 
     def reset_for_tick(self, *, model_fits: bool) -> None:
-        """Restore the full budget at the start of a control step.
+        """Set the search time that is left to this control step's whole budget, at its start.
 
         Args:
             model_fits: Whether the forward model describes the connected robot. If it does not, the

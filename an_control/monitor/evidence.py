@@ -146,7 +146,7 @@ class Evidence:
         """(slots, channels) the costs in nats by dead reckoning."""
 
     def set_initial_costs_to_zero(self) -> None:
-        """Set the costs from `restart_with_initial_costs` to 0, so that only stored ticks count."""
+        """Replace the costs that `restart_with_initial_costs` stored by zeros: only ticks count."""
         self.initial_costs = np.zeros_like(self.initial_costs)
         self._usual_initial_costs = np.zeros(len(self.initial_costs))
 

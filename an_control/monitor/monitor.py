@@ -159,8 +159,8 @@ class IdentityMonitor:
                 corresponds to no action, the estimate does not change.
 
         Returns:
-            (N,) the policy's reading for each channel id, NaN if it is missing and not estimated.
-            If the readings are delayed, these are predictions of the present ones.
+            The policy's reading for each channel id (N,), NaN if it is missing and not estimated.
+            If the sensors' readings are delayed, they are predictions of the present readings.
         """
         self.delay.try_another_delay_on_stored_tick()
         action = self.delay.store_and_get_delayed_action(action)

@@ -533,7 +533,8 @@ class AssignmentSearch:
     def continue_postponed_work(self, assignment: Assignment) -> None:
         """Do the work of the search that the last tick postponed until after its command.
 
-        It evaluates the tick's readings, or compares assignments with two channels swapped.
+        It evaluates the tick's readings, or compares the present assignment with copies in which
+        two channels are swapped.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).

@@ -325,7 +325,7 @@ class AttentionSizes:
 
     @property
     def compares_channels(self) -> bool:
-        """Whether channels are compared with each other, by an encoder or by PMA."""
+        """Whether an encoder or attention pooling (PMA) compares channels with each other."""
         return self.encoder != "none" or self.attention == "pma"
 
     @property
@@ -541,7 +541,7 @@ class VisionSizes(ABC):
 
     @property
     def compares_channels(self) -> bool:
-        """Whether patches are compared with each other, by an encoder or by PMA."""
+        """Whether an encoder or attention pooling (PMA) compares patches with each other."""
         return self.encoder != "none" or self.attention == "pma"
 
     def list_array_shapes(self) -> Shapes:

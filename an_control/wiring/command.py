@@ -371,13 +371,13 @@ def _read_message(entry: Entry, source_names: tuple[str, ...], step_s: float) ->
 
 
 def read_common_actuator_field_path(entry: Entry) -> str:
-    """Read the field path that a command message has for all its actuators, such as `effort`.
+    """Read the field path that all actuators of a command message share, such as `effort`.
 
     Args:
         entry: Entry `field` of the message in the wiring file.
 
     Raises:
-        WiringError: The value is not a field path, has a `*` outside of brackets, or has two.
+        WiringError: The value is not a field path, or it has two `*`, or one outside of brackets.
     """
     text = entry.value
     try:

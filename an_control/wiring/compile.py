@@ -313,8 +313,7 @@ class Sources:
         wiring: The robot's wiring.
         resolve: A function that returns the class of a message type, given its name.
         previous: The sources of an earlier wiring, or None. A source gets the messages and state of
-            the earlier source of the same name, if that has the same message type. If only the
-            topic differs, the two sources may share their reader objects.
+            the earlier source of the same name, if that has the same message type.
 
     Raises:
         WiringError: A message type is not installed, or a field path leads to no number.

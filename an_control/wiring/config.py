@@ -116,9 +116,9 @@ class ChannelConfig:
         outside: Value used for a reading outside `valid`; None makes the reading missing.
         pool: How neighbouring elements of an array are combined, after `nan`, `inf`, `minus_inf`
             and `outside` were applied and before `scale` is; None combines none.
-        weight: Weight of the channel, or of all channels that a `*` stands for together, when the
-            share of present channels is compared with `min_present_share`; None gives each channel
-            the weight 1.
+        weight: Weight of the channel in the share of present channels, which `min_present_share`
+            bounds. Channels that a `*` stands for divide the weight. None gives each channel the
+            weight 1.
         wrap: Whether the reading is an angle (rad) that is brought into -pi..pi before `scale`.
     """
 
@@ -244,8 +244,8 @@ class Wiring:
         """Return a copy of this wiring in which some channels have another scale and offset.
 
         Args:
-            conversions: The new scale and offset, by the id of the channel's entry in the file. An
-                id that the wiring does not have is ignored.
+            conversions: The new scale and offset, by the channel's id in the wiring file, which
+                may hold a `*`. An id that the wiring does not have is ignored.
         """
         channels = (
             replace(one, scale=conversions[one.id][0], offset=conversions[one.id][1])

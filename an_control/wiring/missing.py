@@ -93,7 +93,7 @@ class Notice:
 
 
 class MissingReport:
-    """A report on which channels of a `ChannelTable` are missing, with notices of changes.
+    """A report on which channels of a `ChannelTable` are missing, and which were lost or came back.
 
     Args:
         feeds: The sources (subscribed topics) of the `ChannelTable`.

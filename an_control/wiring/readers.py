@@ -570,8 +570,8 @@ class GrowingReader(Reader):
     def make_mask_of_channels_to_report_if_lost(self) -> Mask:
         """Return a mask (N,) of the channels whose loss is reported to the user.
 
-        A channel that a wildcard has added is reported only if its array element is expected in
-        further messages.
+        A wildcard adds a channel for each element of an array. If the array has become shorter,
+        the channels of the elements that are gone are not reported.
         """
         return (
             self._presence.expected.copy()

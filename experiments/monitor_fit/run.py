@@ -231,10 +231,11 @@ def measure_monitor_in_more_episodes(
     Args:
         subject: The policy and its task.
         model_file: The file of the policy with its monitor.
-        half_rate_and_disturbance: Which readings are updated only in every second tick ("all",
-            "source" or "" for none), and the disturbance, such as "none,lag=0.5".
+        half_rate_and_disturbance: A pair. First, which readings are updated only in every second
+            tick: "all", those of one "source" (topic), or "" for none. Second, the disturbance,
+            such as "none,lag=0.5".
         monitor: The mode of the monitor, "off" or "match".
-        earlier_counts: The result of the previous call; {} at first.
+        earlier_counts: The counts that the previous call returned; {} at first.
         needed_ticks: The number of ticks (control steps) that are wanted in all. One call plays at
             most `CHUNK` of them, rounded up to whole episodes.
     """

@@ -202,7 +202,7 @@ def make_markdown_results_table(policies: list[ComparedPolicy], results: Results
 
 
 def draw_returns_as_bars(policies: list[ComparedPolicy], results: Results, path: Path) -> None:
-    """Draw returns as bars: a group for each pooling layer, a colour for each memory."""
+    """Draw mean returns as bars, grouped by pooling layer; each recurrent layer has a colour."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 6), layout="constrained")

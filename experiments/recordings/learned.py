@@ -67,7 +67,7 @@ def make_recording_step(
 
 
 def make_evaluation_step(model: str, out: str, *protocols: str) -> ExperimentStep:
-    """Return the step (command line) that evaluates a model under disturbances, such as "none".
+    """Return the step (command line) that evaluates a model under protocols such as "delay=1".
 
     The results are written to the file `out`.json.
     """

@@ -200,16 +200,18 @@ def find_response_sign(
 ) -> int:
     """Find whether a sensor's reading rises or falls when the command of its actuator rises.
 
-    The sign is that of the work: the sum of command times movement. If an unknown delay of the
-    sensor could change this sign, the better direction in `fit` decides, if it explains the share
-    `MIN_SIGN_FIT` of the variance and the error of the other is `SIGN_RATIO` times as large.
+    The sign is that of the work: the sum of command times movement. An unknown delay of the sensor
+    could change this sign. Then the direction (rising or falling) with the smaller error in `fit`
+    is returned. It must explain at least the share `MIN_SIGN_FIT` of the variance, and the other
+    direction must have at least `SIGN_RATIO` times its error.
 
     Args:
         drive: (T,) distance of each command from the safe command.
         readings: (T + 1,) a reading before each command, and one after the last.
         noise: Standard deviation of the readings at rest.
         fit: The result of `fit_mass_spring_damper` for the response.
-        is_rate: True for velocities (without the reading at rest), False for positions.
+        is_rate: True for velocities, from which the reading at rest has been subtracted; False for
+            positions.
 
     Returns:
         1 if the reading rises with the command, -1 if it falls, 0 if neither can be shown.

@@ -177,7 +177,7 @@ class CommandCloning:
         """Do nothing: there is no environment."""
 
     def step(self) -> dict[str, Any]:
-        """Fit the network, and return its mean absolute error under the name "action_loss"."""
+        """Fit the network to the recorded commands; return their mean absolute error by name."""
         self._layers = fit_network_to_commands(self._episodes, "tanh", self.settings, self.seed)
         clone = make_network_teacher(self._layers, "tanh")
         errors = [

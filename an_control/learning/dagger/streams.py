@@ -346,6 +346,9 @@ class StreamSettings:
 class StreamBatch:
     """Training batch of B rows, each with K steps of an episode (S slots, N channels, A actions).
 
+    A channel is an input that the task defines. A slot is an input of the student: which channel's
+    signal it carries changes when signals are permuted.
+
     Attributes:
         values: Readings (K, B, S) of the input slots.
         change: Change (K, B, S) of each slot's reading since the step before.

@@ -75,8 +75,8 @@ class StudentParts(nn.Module):
         """Run the recurrent layer, if there is one, on the attention's messages of T steps.
 
         Args:
-            message: Attention messages (T, B, M), weighted sums over all input slots, of B
-                episodes.
+            message: Attention messages (T, B, M) of B episodes: M weighted sums over all input
+                slots for each step and episode.
             state: State of the recurrent layer before the first step.
 
         Returns:

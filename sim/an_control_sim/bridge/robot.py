@@ -22,14 +22,14 @@ from an_control_sim.gym.varied_robot import check_robot_settings, vary_robot
 class SimulatedRobot:
     """A gymnasium environment with the ROS 2 messages of a robot: readings out, commands in.
 
-    Call `reset` before the first step. The constructor tries the environment by a reset, closes it
-    and makes a new one, so that episodes are the same as in an evaluation with a new environment.
+    Call `reset` before the first step. To find errors early, the constructor makes an environment,
+    resets it and closes it. The episodes are played in another new one, as in an evaluation.
 
     Args:
         simulation: The content of the simulation YAML: environment, topics and commands.
         camera: Whether the environment must be able to render pictures.
-        disturbance: A disturbance whose settings of the robot (such as mass) the environment must
-            support; None for no such check. It is not applied.
+        disturbance: A disturbance, which is only checked and not applied: the environment must
+            support its settings of the robot, such as mass. None skips the check.
 
     Raises:
         WiringError: The simulation YAML does not fit the environment or the message types.

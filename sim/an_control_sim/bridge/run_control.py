@@ -80,10 +80,10 @@ class RunControl:
             self._resets.pop().set_result("")
 
     def mark_episode_end(self) -> None:
-        """Mark that the episode has ended: reply to clients that requested a pause by `~/pause`.
+        """Mark the episode as ended, and reply to clients that requested a pause by `~/pause`.
 
-        From now on a call of `~/reset` interrupts nothing; its reply is sent when the next episode
-        begins.
+        A call of `~/reset` interrupts the running episode. From now on there is none to interrupt,
+        so its reply is sent when the next episode begins.
         """
         self._running = False
         self._answer_pause_requests()

@@ -162,7 +162,7 @@ class HasTeacher(Protocol):
     """An environment that offers a teacher, from which a student policy can learn."""
 
     def teacher(self) -> StateTeacher:
-        """Return a teacher for this environment object, whose state it reads."""
+        """Return a teacher that chooses actions by the state of this environment object."""
 
 
 @runtime_checkable

@@ -38,10 +38,10 @@ class CompressedViews(NamedTuple):
     `replace_static_patches_by_mean`), or is empty (see `merge_equal_patches`).
 
     Attributes:
-        patches: Pixels of the entries (B, K, f, p, p) uint8, of f frames with p * p pixels. They
-            are zero in entry 0.
-        still: Content of entry 0: the mean (B, p * p) float32 of its patches, each of which is
-            layer-normalised before.
+        patches: Pixels of the entries (B, K, f, p, p) uint8, of f frames with p * p pixels.
+            Entry 0 has zeros here, because `still` holds its content.
+        still: Content of entry 0 (B, p * p) float32. Each of its patches is layer-normalised, then
+            the mean of the patches is taken.
         counts: Number of patches that each entry stands for (B, K) float32; 0 for an empty entry.
     """
 
