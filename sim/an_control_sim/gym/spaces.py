@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -171,13 +172,9 @@ def _make_ids_and_flattener(
         First a list with a pair for each number: its id, and whether it may be scaled. Then the
         function, which converts a value of the space to the array of these numbers.
     """
-    if isinstance(space, spaces.Box):
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
         size = int(np.prod(space.shape))
-        ids = [(_join_space_id(name, i), True) for i in range(size)]
-        return ids, lambda value: _flatten_array(value, size, name)
-    if isinstance(space, spaces.MultiBinary):
-        size = int(np.prod(space.shape))
-        ids = [(_join_space_id(name, i), False) for i in range(size)]
+        ids = [(_join_space_id(name, i), isinstance(space, spaces.Box)) for i in range(size)]
         return ids, lambda value: _flatten_array(value, size, name)
     if isinstance(space, spaces.Discrete):
         first, count = int(space.start), int(space.n)
@@ -432,19 +429,10 @@ def _make_conversion_of_parts(
     choices = tuple(size for one in each.values() for size in one.choices) if all_choices else ()
     ends = np.cumsum([len(one.names) for one in each.values()])[:-1]
 
-    def make_action_from_parts(conversion_name: str, numbers: np.ndarray) -> Any:
-        """Convert numbers to an action: split them among the parts of the space, convert, and join.
-
-        Args:
-            conversion_name: The name of the function of each part's `ActionConversion` that
-                converts the part's numbers: "to_action" or "from_own_units".
-            numbers: The numbers (A,) of all parts.
-        """
+    def join_actions(functions: Sequence[Callable[[np.ndarray], Any]], numbers: np.ndarray) -> Any:
+        """Convert numbers (A,) to an action: split them among the parts, convert each, and join."""
         split = np.split(np.asarray(numbers), ends)
-        values = [
-            getattr(one, conversion_name)(own)
-            for one, own in zip(each.values(), split, strict=True)
-        ]
+        values = [function(own) for function, own in zip(functions, split, strict=True)]
         return dict(zip(each, values, strict=True)) if is_dict else tuple(values)
 
     def make_numbers(action: Any) -> np.ndarray:
@@ -456,9 +444,9 @@ def _make_conversion_of_parts(
     return ActionConversion(
         names,
         choices,
-        lambda numbers: make_action_from_parts("to_action", numbers),
+        partial(join_actions, [one.to_action for one in each.values()]),
         make_numbers,
-        lambda numbers: make_action_from_parts("from_own_units", numbers),
+        partial(join_actions, [one.from_own_units for one in each.values()]),
     )
 
 
@@ -500,11 +488,8 @@ def _make_box_conversion(space: spaces.Box, name: str) -> ActionConversion:
         return action.reshape(space.shape)
 
     own_low, own_high = space.low.ravel(), space.high.ravel()
-    if (
-        space.dtype == np.float32
-        and space.shape == low.shape
-        and _are_all_bounds_minus_one_and_one(space)
-    ):
+    unit = bool((space.low == -1.0).all() and (space.high == 1.0).all())
+    if unit and space.dtype == np.float32 and space.shape == low.shape:
         make_action = clip_to_unit
     elif space.dtype in (np.float32, np.float64) and space.is_bounded():
         make_action = (
@@ -516,11 +501,6 @@ def _make_box_conversion(space: spaces.Box, name: str) -> ActionConversion:
     return ActionConversion(
         names, (), make_action, make_numbers, lambda numbers: clip_to_box(space, numbers)
     )
-
-
-def _are_all_bounds_minus_one_and_one(space: spaces.Box) -> bool:
-    """Return whether the bounds of a Box are -1 and 1 in all dimensions."""
-    return bool((space.low == -1.0).all() and (space.high == 1.0).all())
 
 
 def compute_finite_bounds(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:

@@ -55,14 +55,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
             ValueError: The environment does not support a setting; the message names it.
         """
         for one in settings.non_default_settings:
-            if one.target != "robot":
-                continue
-            reason = {
-                "start": self._describe_start_problem,
-                "gain": self._describe_action_problem,
-                "lag": self._describe_action_problem,
-            }.get(one.name, self._describe_physics_problem)(settings)
-            if reason:
+            if one.target == "robot" and (reason := self._describe_problem(one.name, settings)):
                 value, name = getattr(settings, one.name), type(self.unwrapped).__name__
                 raise ValueError(f"{one.name}: {value} ({name} {reason})")
 
@@ -115,22 +108,14 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._effect = compute_worn_motor_output(self._settings, wanted, self._effect)
         return (middle + self._effect).astype(action.dtype)
 
-    def _describe_start_problem(self, settings: DisturbanceSettings) -> str:
-        """Return why episodes cannot start as `settings.start` says; "" if they can.
-
-        That setting is "usual", "rest" or "posture".
-        """
-        if settings.start in self._starts:
-            return ""
-        return f"supports only {' and '.join(('usual', *self._starts))}"
-
-    def _describe_action_problem(self, settings: DisturbanceSettings) -> str:
-        """Return why motor gain and lag cannot be applied to the actions; "" if they can."""
-        box = isinstance(self.action_space, spaces.Box)
-        return "" if box else f"has the actions {self.action_space}, which cannot be scaled"
-
-    def _describe_physics_problem(self, settings: DisturbanceSettings) -> str:
-        """Return why mass and friction cannot be changed; "" if they can."""
+    def _describe_problem(self, setting: str, settings: DisturbanceSettings) -> str:
+        """Return why the environment does not support a setting of the robot; "" if it does."""
+        if setting == "start":
+            usable = settings.start in self._starts
+            return "" if usable else f"supports only {' and '.join(('usual', *self._starts))}"
+        if setting in ("gain", "lag"):
+            box = isinstance(self.action_space, spaces.Box)
+            return "" if box else f"has the actions {self.action_space}, which cannot be scaled"
         return "cannot change it: it has no set_physics" if self._physics is None else ""
 
 
