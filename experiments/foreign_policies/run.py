@@ -33,9 +33,7 @@ from an_control.learning.forward_model.episodes import (
 )
 from an_control.learning.forward_model.imputation import ImputationTraining
 from an_control.learning.forward_model.networks import ForwardModelSettings
-from an_control.learning.rollout.episode import LiveEpisode
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
-from an_control.learning.training_disturbances import make_placeholder_ids
 from an_control.load import make_policy
 from an_control.policy import Model, read_model
 from an_control.system.files import write_file
@@ -179,12 +177,11 @@ def _record_second_training_episodes(
     """
     rng = np.random.default_rng(55)
     driver = MissingChannelsDriver(model, SECOND_MISSING, ACTION_NOISE, rng)
-    traces, ids = [], make_placeholder_ids(len(model.task.channels))
+    traces = []
     for _ in range(SECOND_EPISODES):
-        driver.start_episode(())
+        driver.start_episode()
         seed = int(rng.integers(*TRAINING_SEEDS))
-        episode = LiveEpisode(env, seed, None, ids, limit=SECOND_TICKS)
-        traces.append(play_and_record_episode(episode, driver, None, undisturbed=False))
+        traces.append(play_and_record_episode(env, seed, driver, None, False, SECOND_TICKS))
     return traces
 
 

@@ -55,7 +55,7 @@ from an_control_sim.gym.environments import (
     describe_task,
     make_environment,
 )
-from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
+from an_control_sim.gym.failure import FailureCounter
 from an_control_sim.gym.units import Units
 
 VALIDATION = 2**20 + 7
@@ -457,14 +457,12 @@ class Dagger:
             left *= unit
         while left > 0:
             what = rollout.draw_disturbance(self._faults, rng), rollout.reshuffle, rollout.steps
-            try:
-                episode = record_episode(self._env, self._teacher, make_driver(), rng, *what)
-            except BrokenEnvironmentError as failure:
-                self._failures.count_failure(failure)
-                continue
-            self._failures.reset_consecutive_failures()
-            left -= len(episode.labels) if unit else 1
-            yield episode
+            episode = self._failures.try_episode(
+                record_episode, self._env, self._teacher, make_driver(), rng, *what
+            )
+            if episode is not None:
+                left -= len(episode.labels) if unit else 1
+                yield episode
 
     def _measure_validation_returns(
         self, student: Student | PaperStudent, episode_set: int = 0

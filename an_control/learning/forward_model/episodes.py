@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -24,9 +24,9 @@ from an_control.learning.training_disturbances import (
     make_placeholder_ids,
 )
 from an_control.load import make_policy
-from an_control.policy import Model
+from an_control.policy import Model, Monitor
 from an_control.policy.sizes import WINDOW
-from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
+from an_control_sim.gym.failure import FailureCounter
 
 F32 = np.float32
 PATIENCE = 10
@@ -64,17 +64,36 @@ class EpisodeTrace(NamedTuple):
     disturbed: bool
 
 
-class Actor(Protocol):
-    """Interface of an object that chooses the actions of an episode."""
+class PolicyDriver:
+    """Policy that chooses the actions of episodes that are recorded.
+
+    Args:
+        model: The policy.
+        monitor: Setting of its monitor.
+    """
+
+    def __init__(self, model: Model, monitor: Monitor = "off") -> None:
+        self._policy = make_policy(model, monitor)
+        self._ids = self._policy.nominal_ids
+
+    def start_episode(self, period_kinds: Sequence[str] = ()) -> None:
+        """Reset the policy for a new episode.
+
+        Args:
+            period_kinds: Kinds of periods of the episode, which only an `Explorer` uses.
+        """
+        self._policy.reset()
 
     def act(self, readings: np.ndarray) -> np.ndarray:
         """Return the action (A,) for readings (N,), which are NaN where missing."""
+        return self._policy.step_array(readings, self._ids)
 
     def set_previous_action(self, action: np.ndarray) -> None:
-        """Tell the actor that `action` (A,) was sent instead of the action that `act` returned."""
+        """Tell the policy that `action` (A,) was sent instead of the action that `act` returned."""
+        self._policy.previous_action = action
 
 
-class Explorer:
+class Explorer(PolicyDriver):
     """Policy with exploration, which chooses the actions of episodes that are recorded.
 
     An episode consists of periods of some ticks. The kind of a period decides which actions are
@@ -93,11 +112,11 @@ class Explorer:
     """
 
     def __init__(self, model: Model, noise: float, rng: np.random.Generator) -> None:
-        self._policy, self._confused = make_policy(model, "off"), make_policy(model, "off")
-        self._ids = self._policy.nominal_ids
+        super().__init__(model)
+        self._confused = make_policy(model, "off")
         self._noise, self._rng = noise, rng
 
-    def start_episode(self, period_kinds: Sequence[str]) -> None:
+    def start_episode(self, period_kinds: Sequence[str] = ()) -> None:
         """Reset the policy for a new episode, and set which kinds of periods the episode has.
 
         A period is some ticks in which the policy's actions are used or disturbed in one way.
@@ -106,7 +125,7 @@ class Explorer:
             period_kinds: Kinds of periods, such as "plain" and "noisy". From them the kind of each
                 period is drawn; a kind that is listed twice is drawn twice as often.
         """
-        self._policy.reset()
+        super().start_episode()
         self._confused.reset()
         self._modes = period_kinds
         self._draw_next_period()
@@ -151,7 +170,7 @@ class Explorer:
         self._policy.previous_action = self._confused.previous_action = action
 
 
-class MiswiredDriver:
+class MiswiredDriver(PolicyDriver):
     """Policy that acts on a robot with one or two random mistakes in the wiring.
 
     For example, a sensor has the wrong sign, or two motors are exchanged. Such a robot gets into
@@ -164,16 +183,16 @@ class MiswiredDriver:
     """
 
     def __init__(self, model: Model, rng: np.random.Generator) -> None:
-        self._policy, self._rng = make_policy(model, "off"), rng
-        self._ids = self._policy.nominal_ids
+        super().__init__(model)
+        self._rng = rng
 
-    def start_episode(self, modes: Sequence[str]) -> None:
+    def start_episode(self, period_kinds: Sequence[str] = ()) -> None:
         """Reset the policy for a new episode and draw the mistakes.
 
         Args:
-            modes: Not used; it is here because `Explorer.start_episode` takes this argument.
+            period_kinds: Not used.
         """
-        self._policy.reset()
+        super().start_episode()
         count = len(self._ids)
         self._source, self._scale, self._offset = np.arange(count), np.ones(count), np.zeros(count)
         self._motor_mistakes = 0
@@ -233,7 +252,7 @@ class MiswiredDriver:
         """Do nothing: the policy does not know that the motors got another action than its own."""
 
 
-class MissingChannelsDriver:
+class MissingChannelsDriver(PolicyDriver):
     """Policy that acts, with its monitor, in episodes in which some channels are missing.
 
     The set of missing channels changes now and then. The monitor estimates the missing readings.
@@ -249,17 +268,16 @@ class MissingChannelsDriver:
     def __init__(
         self, model: Model, missing: Range, noise: float, rng: np.random.Generator
     ) -> None:
-        self._policy = make_policy(model, "match")
-        self._ids = self._policy.nominal_ids
+        super().__init__(model, "match")
         self._share, self._noise, self._rng = missing, noise, rng
 
-    def start_episode(self, period_kinds: Sequence[str]) -> None:
+    def start_episode(self, period_kinds: Sequence[str] = ()) -> None:
         """Reset the driver for a new episode.
 
         Args:
-            period_kinds: Not used; it is here because `Explorer.start_episode` takes this argument.
+            period_kinds: Not used.
         """
-        self._policy.reset()
+        super().start_episode()
         self._sd = self._noise * self._rng.choice([0.0, self._rng.random()])
         self._draw_missing_channels()
 
@@ -280,21 +298,17 @@ class MissingChannelsDriver:
         """
         if self._rng.random() < 0.003:
             self._draw_missing_channels()
-        action = self._policy.step_array(np.where(self._present, readings, np.nan), self._ids)
+        action = super().act(np.where(self._present, readings, np.nan))
         if self._sd:
             action = action + self._sd * self._rng.standard_normal(action.shape)
             action = np.clip(action, -1.0, 1.0).astype(F32)
             self._policy.previous_action = action
         return action
 
-    def set_previous_action(self, action: np.ndarray) -> None:
-        """Tell the policy that `action` (A,) was sent instead of the action that `act` returned."""
-        self._policy.previous_action = action
-
 
 def record_episodes(
     env: gymnasium.Env[Any, Any],
-    explorer: Explorer | MissingChannelsDriver,
+    explorer: PolicyDriver,
     min_steps: int,
     rng: np.random.Generator,
     faults: Mapping[Fault, float] = NO_FAULTS,
@@ -332,24 +346,19 @@ def record_episodes(
     while steps < min_steps * (1 if long else PATIENCE) and (
         not long or len(traces) < len(EPISODES) or time.process_time() - begun < limit_s
     ):
-        seed, ids = int(rng.integers(*TRAINING_SEEDS)), make_placeholder_ids(channels)
+        seed = int(rng.integers(*TRAINING_SEEDS))
         modes = EPISODES[len(traces) % len(EPISODES)]
-        driver: Explorer | MissingChannelsDriver | MiswiredDriver = explorer
+        driver = explorer
         if miswired is not None and rng.random() < miswired[1]:
             driver, modes = miswired[0], MISWIRED
         driver.start_episode(modes)
-        disturbed = make_disturber(channels, draw_at_most_one_disturbance(faults, rng), rng)
+        disturber = make_disturber(channels, draw_at_most_one_disturbance(faults, rng), rng)
         calm = modes == CALM and isinstance(explorer, Explorer)
-        try:
-            episode = LiveEpisode(env, seed, disturbed, ids)
-            trace = play_and_record_episode(episode, driver, disturbed, calm)
-        except BrokenEnvironmentError as failure:
-            failures.count_failure(failure)
-            continue
-        failures.reset_consecutive_failures()
-        traces.append(trace)
-        steps += len(trace.actions)
-        long = long or len(trace.actions) > WINDOW
+        trace = failures.try_episode(play_and_record_episode, env, seed, driver, disturber, calm)
+        if trace is not None:
+            traces.append(trace)
+            steps += len(trace.actions)
+            long = long or len(trace.actions) > WINDOW
     return traces
 
 
@@ -374,32 +383,42 @@ def choose_segment_length_and_traces(
 
 
 def play_and_record_episode(
-    episode: LiveEpisode, actor: Actor, disturber: Disturber | None, undisturbed: bool
+    env: gymnasium.Env[Any, Any],
+    seed: int,
+    driver: PolicyDriver,
+    disturber: Disturber | None,
+    undisturbed: bool,
+    max_steps: int | None = None,
 ) -> EpisodeTrace:
     """Play an episode to its end and return its readings and actions.
 
     Args:
-        episode: The episode, at its start.
-        actor: Chooses the actions.
+        env: The environment.
+        seed: Seed of the environment.
+        driver: Chooses the actions.
         disturber: The object that disturbs the readings of the episode, here also those after the
             last step. None for no disturbance.
-        undisturbed: True if the actor always sends the policy's own actions. The returned trace
+        undisturbed: True if the driver always sends the policy's own actions. The returned trace
             then has the field `disturbed` False, else True.
+        max_steps: Maximum number of steps; None for the environment's own.
 
     Raises:
         BrokenEnvironmentError: The environment failed, as in `LiveEpisode`.
     """
+    (channels,) = env.observation_space.shape or (0,)
+    ids = make_placeholder_ids(channels)
+    episode = LiveEpisode(env, seed, disturber, ids, max_steps)
     readings, actions, newest = [], [], NewestReadings()
     for tick in episode:
         readings.append(newest(tick.values))
-        action = actor.act(tick.values)
+        action = driver.act(tick.values)
         episode.send_action(action)
         assert episode.sent is not None
         actions.append(episode.sent)
         if episode.sent is not action:
-            actor.set_previous_action(episode.sent)
+            driver.set_previous_action(episode.sent)
     last = episode.observation
     if disturber is not None:
-        last = disturber.disturb(last, make_placeholder_ids(len(last)))[0]
+        last = disturber.disturb(last, ids)[0]
     readings.append(newest(last))
     return EpisodeTrace(np.array(readings), np.array(actions), not undisturbed)

@@ -26,6 +26,7 @@ from an_control.learning.forward_model.episodes import (
     Explorer,
     MissingChannelsDriver,
     MiswiredDriver,
+    PolicyDriver,
     record_episodes,
 )
 from an_control.learning.forward_model.imputation import IdentityTraining, ImputationTraining
@@ -250,7 +251,7 @@ class ForwardModelLearner:
         return training
 
     def _record_and_add_episodes(
-        self, recording_number: int, explorer: Explorer | MissingChannelsDriver, min_steps: int
+        self, recording_number: int, explorer: PolicyDriver, min_steps: int
     ) -> None:
         """Record episodes and add them to the episodes to learn from.
 

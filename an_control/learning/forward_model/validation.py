@@ -20,14 +20,16 @@ import gymnasium
 import numpy as np
 
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings, Permutation
-from an_control.learning.forward_model.episodes import EpisodeTrace, play_and_record_episode
-from an_control.learning.rollout.episode import LiveEpisode
+from an_control.learning.forward_model.episodes import (
+    EpisodeTrace,
+    PolicyDriver,
+    play_and_record_episode,
+)
 from an_control.learning.training_disturbances import (
     NO_DISTURBANCE,
     Fault,
     drop_unsupported_disturbances,
     make_disturber,
-    make_placeholder_ids,
 )
 from an_control.load import make_policy
 from an_control.monitor.costs import CostCalculator
@@ -38,7 +40,7 @@ from an_control.monitor.robot_fit import RobotFit
 from an_control.monitor.settings import MONITOR
 from an_control.policy import Model
 from an_control.policy.sizes import MonitorValidation
-from an_control_sim.gym.failure import BrokenEnvironmentError, FailureCounter
+from an_control_sim.gym.failure import FailureCounter
 
 OTHERS = ("mass=1.3", "friction=0.5", "lag=0.5", "mass=1.3,friction=0.5,lag=0.5")
 """Disturbances that make other robots, if the environment can simulate them."""
@@ -135,37 +137,19 @@ def record_episodes_without_monitor(
     Raises:
         BrokenEnvironmentError: Too many episodes failed.
     """
-    player, left, failures = _UnmonitoredDriver(model), ticks, FailureCounter()
-    count, traces = len(player.ids), []
+    driver, left, failures = PolicyDriver(model), ticks, FailureCounter()
+    traces: list[EpisodeTrace] = []
     while left:
-        player.policy.reset()
-        disturbed = make_disturber(count, settings, rng)
-        seed, ids = int(rng.integers(*TRAINING_SEEDS)), make_placeholder_ids(count)
-        try:
-            episode = LiveEpisode(env, seed, disturbed, ids, left)
-            traces.append(play_and_record_episode(episode, player, disturbed, undisturbed=True))
-        except BrokenEnvironmentError as failure:
-            failures.count_failure(failure)
-            continue
-        failures.reset_consecutive_failures()
-        left -= len(traces[-1].actions)
+        driver.start_episode()
+        disturber = make_disturber(len(model.task.channels), settings, rng)
+        seed = int(rng.integers(*TRAINING_SEEDS))
+        trace = failures.try_episode(
+            play_and_record_episode, env, seed, driver, disturber, undisturbed=True, max_steps=left
+        )
+        if trace is not None:
+            traces.append(trace)
+            left -= len(trace.actions)
     return traces
-
-
-class _UnmonitoredDriver:
-    """Driver of an episode: the policy without its monitor."""
-
-    def __init__(self, model: Model) -> None:
-        self.policy = make_policy(model, "off")
-        self.ids = self.policy.nominal_ids
-
-    def act(self, readings: np.ndarray) -> np.ndarray:
-        """Return the action (A,) for readings (N,)."""
-        return self.policy.step_array(readings, self.ids)
-
-    def set_previous_action(self, action: np.ndarray) -> None:
-        """Tell the policy that `action` (A,) was sent instead of the action that `act` returned."""
-        self.policy.previous_action = action
 
 
 def halve_sensor_rate(trace: EpisodeTrace, channels: slice) -> EpisodeTrace:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import pickle
 import time
-import typing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -62,46 +61,8 @@ class NewestReadings:
         return values
 
 
-class EpisodeDisturbance(typing.Protocol):
-    """Interface of an object that disturbs an episode, such as a `Disturber` after its `reset`."""
-
-    @property
-    def settings(self) -> DisturbanceSettings:
-        """Return the settings of this episode; each range is replaced by a number drawn from it.
-
-        The settings that change the robot itself apply from the start of the episode.
-        """
-
-    @property
-    def shuffle_count(self) -> int:
-        """Return how often the signals have been permuted among the input slots in this episode."""
-
-    @property
-    def has_message_arrived(self) -> bool:
-        """Return whether the message with this tick's readings arrived; False if it was lost."""
-
-    def draw_robot_stop(self, step_s: float) -> RobotStop | None:
-        """Draw the period of the episode in which the robot is stopped; return None for no stop.
-
-        A stopped robot gets the safe command instead of the policy's. This is called once, before
-        the first tick.
-
-        Args:
-            step_s: Duration of a step in seconds.
-        """
-
-    def disturb(
-        self, values: np.ndarray, channels: Sequence[str]
-    ) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Disturb the readings of one tick.
-
-        Args:
-            values: Readings (N, ...) of the environment.
-            channels: Ids of the N channels.
-
-        Returns:
-            The disturbed readings (n, ...), and the ids of the n input slots at which they arrive.
-        """
+EpisodeDisturbance = Disturber | PatchDisturber
+"""What disturbs an episode: a `Disturber` after its `start_episode`, or its form for patches."""
 
 
 class Tick(NamedTuple):

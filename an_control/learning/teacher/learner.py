@@ -42,7 +42,6 @@ from an_control_sim.gym.environments import (
     has_patch_observations,
     make_environment,
 )
-from an_control_sim.gym.failure import BrokenEnvironmentError
 from an_control_sim.gym.units import Units
 
 IMPROVEMENT = 0.01
@@ -410,16 +409,13 @@ class TeacherLearner:
     ) -> list[float]:
         """Play validation episodes and return the sum of the rewards of each that did not fail."""
         ids, failures = policy.nominal_ids, self._newest.library.failures
-        totals = []
+        totals: list[float | None] = []
         for seed, fault in episodes:
             policy.reset()
-            try:
-                totals.append(self._measure_return_in_episode(policy, ids, seed, fault))
-            except BrokenEnvironmentError as failure:
-                failures.count_failure(failure)
-            else:
-                failures.reset_consecutive_failures()
-        return totals
+            totals.append(
+                failures.try_episode(self._measure_return_in_episode, policy, ids, seed, fault)
+            )
+        return [total for total in totals if total is not None]
 
     def _measure_return_in_episode(
         self, policy: Policy, ids: tuple[str, ...], seed: int, fault: DisturbanceSettings

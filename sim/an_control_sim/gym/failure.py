@@ -7,8 +7,9 @@ played. The run is ended only if too many episodes fail in a row.
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from an_control.system.environment_output import OUTPUT, BrokenEnvironmentError
 
@@ -19,6 +20,8 @@ __all__ = [
     "shorten_text",
 ]
 
+P = ParamSpec("P")
+T = TypeVar("T")
 MAX_IN_A_ROW = 20
 """Number of consecutive failed episodes after which a run is ended."""
 MAX_TEXT = 300
@@ -72,6 +75,25 @@ class FailureCounter:
         self.count = 0
         self._in_a_row = 0
         self._first = ""
+
+    def try_episode(self, play: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
+        """Play an episode and return its result; count it and return None if the environment fails.
+
+        Args:
+            play: The function that plays the episode.
+            *arguments: Its arguments.
+            **named: Its arguments by name.
+
+        Raises:
+            BrokenEnvironmentError: Too many episodes failed one after the other.
+        """
+        try:
+            result = play(*arguments, **named)
+        except BrokenEnvironmentError as failure:
+            self.count_failure(failure)
+            return None
+        self.reset_consecutive_failures()
+        return result
 
     def count_failure(self, failure: BrokenEnvironmentError) -> None:
         """Count a failed episode, and tell the user about it.
