@@ -1,4 +1,4 @@
-"""The command line ``an-control VERB``, with one module for each verb.
+"""The command line ``an-control VERB``, with a module for each verb, or for several like ones.
 
 A module is imported only when its verb is called. It defines a dataclass, such as ``SimCommand``,
 which `an_control.cli.verbs` finds. The package tyro makes the arguments of the verb from the fields

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import tyro
@@ -43,88 +44,40 @@ def load_verb_class(verb: str) -> type[Any]:
             from an_control.cli.replay import ReplayCommand
 
             return ReplayCommand
-        case "export":
-            from an_control.cli.export import ExportCommand
-
-            return ExportCommand
         case "rewire":
             from an_control.cli.rewire import RewireCommand
 
             return RewireCommand
-        case "status":
-            from an_control.cli.operate import StatusCommand
+        case "status" | "estop" | "reset" | "shadow" | "activate" | "deactivate":
+            from an_control.cli import operate
 
-            return StatusCommand
-        case "estop":
-            from an_control.cli.operate import EstopCommand
-
-            return EstopCommand
-        case "reset":
-            from an_control.cli.operate import ResetCommand
-
-            return ResetCommand
-        case "shadow":
-            from an_control.cli.operate import ShadowCommand
-
-            return ShadowCommand
-        case "activate":
-            from an_control.cli.operate import ActivateCommand
-
-            return ActivateCommand
-        case "deactivate":
-            from an_control.cli.operate import DeactivateCommand
-
-            return DeactivateCommand
+            return _get_verb_class(operate, verb)
         case "evaluate":
             from an_control.cli.evaluate import EvaluateCommand
 
             return EvaluateCommand
-        case "info":
-            from an_control.cli.info import InfoCommand
-
-            return InfoCommand
         case "bench":
             from an_control.cli.bench import BenchCommand
 
             return BenchCommand
-        case "learn":
-            from an_control.cli.learn import LearnCommand
+        case "info" | "export" | "new-model" | "import" | "import-authors":
+            from an_control.cli import models
 
-            return LearnCommand
-        case "train":
-            from an_control.cli.train import TrainCommand
+            return _get_verb_class(models, verb)
+        case (
+            "learn" | "train" | "train-teacher" | "distill" | "train-monitor" | "record-excitation"
+        ):
+            from an_control.cli import train
 
-            return TrainCommand
-        case "train-teacher":
-            from an_control.cli.train_teacher import TrainTeacherCommand
-
-            return TrainTeacherCommand
-        case "distill":
-            from an_control.cli.distill import DistillCommand
-
-            return DistillCommand
-        case "train-monitor":
-            from an_control.cli.train_monitor import TrainMonitorCommand
-
-            return TrainMonitorCommand
-        case "record-excitation":
-            from an_control.cli.record_excitation import RecordExcitationCommand
-
-            return RecordExcitationCommand
-        case "new-model":
-            from an_control.cli.new_model import NewModelCommand
-
-            return NewModelCommand
-        case "import":
-            from an_control.cli.import_policy import ImportCommand
-
-            return ImportCommand
-        case "import-authors":
-            from an_control.cli.import_authors import ImportAuthorsCommand
-
-            return ImportAuthorsCommand
+            return _get_verb_class(train, verb)
         case _:
             raise KeyError(verb)
+
+
+def _get_verb_class(module: ModuleType, verb: str) -> type[Any]:
+    """Return a verb's dataclass from a module of several verbs, such as `TrainTeacherCommand`."""
+    found: type[Any] = getattr(module, f"{verb.title().replace('-', '')}Command")
+    return found
 
 
 def print_shell_completion(shell: str) -> None:

@@ -12,11 +12,13 @@ from an_control.learning.command_line import format_command
 
 pytest.importorskip("torch", reason="needs the train extra")
 
-from an_control.cli.distill import DistillCommand
-from an_control.cli.learn import LearnCommand
-from an_control.cli.train import TrainCommand
-from an_control.cli.train_monitor import TrainMonitorCommand
-from an_control.cli.train_teacher import TrainTeacherCommand
+from an_control.cli.train import (
+    DistillCommand,
+    LearnCommand,
+    TrainCommand,
+    TrainMonitorCommand,
+    TrainTeacherCommand,
+)
 
 GTRXL = "--recurrence gtrxl --units 8 --window 5"
 CASES = [

@@ -86,7 +86,7 @@ def test_what_train_monitor_writes_is_in_the_reference(written, monkeypatch, tmp
     keys = set()
     for words, known in (([], validation), (["--take", CART], None), (["--bag", CART], None)):
         result = api.MonitorResult(model, known, "", [], 0)
-        monkeypatch.setattr("an_control.cli.train_monitor.train_monitor", lambda *_, r=result: r)
+        monkeypatch.setattr("an_control.cli.train.train_monitor", lambda *_, r=result: r)
         keys |= written("train-monitor", CART, "--out", str(tmp_path / "x.safetensors"), *words)
     assert keys == documented("train-monitor")
 

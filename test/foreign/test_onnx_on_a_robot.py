@@ -13,7 +13,7 @@ from onnx import helper
 from stand import IDS, SAFE, SCALE, WIRING, Reference, Stand, readings_of
 
 from an_control.cli import main
-from an_control.cli.info import NO_ATTENTION
+from an_control.cli.models import NO_ATTENTION
 
 NAMED = {"observation_names": ",".join(IDS), "joint_names": "left,right", "step_s": "0.01"}
 
