@@ -43,6 +43,7 @@ from an_control.wiring.draft import find_undecided_lines
 if TYPE_CHECKING:
     from an_control.commissioning.doctor import Recording
     from an_control.commissioning.doctor.recorder import DrivenRecorder
+    from an_control.commissioning.doctor.repair import Repair
     from an_control.commissioning.listen import ListenResult
     from an_control.commissioning.motion.plan import MotionPlan
     from an_control.commissioning.motion.run import MotionRun
@@ -303,12 +304,16 @@ class CheckCommand:
         findings.notes += diagnosis.notes
         text = read_regular_file(self.wiring).decode()
         repair = report.correct_wiring(text, wiring, diagnosis)
+        self._add_repair("motion", repair, findings)
+        return True
+
+    def _add_repair(self, who: str, repair: Repair, findings: Findings) -> None:
+        """Add the corrections of the wiring to `findings`, and write the file of ``--fix``."""
         findings.diff = repair.diff
-        findings.notes += [f"motion: not in the corrected file: {one}" for one in repair.left]
+        findings.notes += [f"{who}: not in the corrected file: {one}" for one in repair.left]
         if self.fix is not None and repair.diff:
             write_file(self.fix, repair.text)
-            findings.notes.append(f"motion: the corrected wiring is {self.fix}")
-        return True
+            findings.notes.append(f"{who}: the corrected wiring is {self.fix}")
 
     def _move_live_robot(self, run: MotionRun) -> None:
         """Move the actuators of a running robot one at a time.
@@ -457,12 +462,9 @@ class CheckCommand:
         if not diagnosis.alternatives:
             repair.write_corrections(diagnosis.corrected)
         findings.doctor = report.make_finding_rows(diagnosis)
-        findings.diff = repair.diff
         findings.problems += report.list_found_mistakes(diagnosis)
-        findings.notes += report.list_diagnosis_notes(diagnosis, repair)
-        if self.fix is not None and repair.diff:
-            write_file(self.fix, repair.text)
-            findings.notes.append(f"doctor: the corrected wiring is {self.fix}")
+        findings.notes += report.list_diagnosis_notes(diagnosis)
+        self._add_repair("doctor", repair, findings)
         return diagnosis.ticks >= DOCTOR.min_ticks
 
 

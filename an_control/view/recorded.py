@@ -33,12 +33,14 @@ from an_control.view.insight import (
     KeyProjection,
     compute_attention_strength,
     encode_pixels,
-    scale_attention_to_percent,
 )
 from an_control.view.watch import (
     KEPT_SCORES,
     SLOW,
+    list_pose_numbers,
+    make_clusters_update,
     make_drawing_update,
+    make_matrix_update,
     round_with_nonfinite_as_zero,
 )
 from an_control.wiring import Readings
@@ -269,17 +271,14 @@ class RecordedFrames:
         if weights is not None:
             strength = np.round(compute_attention_strength(weights), 3).tolist()
             if slow:
-                small = scale_attention_to_percent(weights)
-                rows, columns = small.shape
-                matrix = schema.MatrixUpdate(rows, columns, small.ravel().tolist())
-                self.add_message("matrix", at_s, matrix)
+                self.add_message("matrix", at_s, make_matrix_update(weights))
         if (
             slow
             and (keys := select_attention_keys_of_channels(policy, ids)) is not None
             and len(keys) > 2
         ):
-            points = np.round(self._keys.project_keys(np.asarray(keys, np.float64)), 3)
-            self.add_message("clusters", at_s, schema.ClustersUpdate(points.ravel().tolist()))
+            points = np.asarray(keys, np.float64)
+            self.add_message("clusters", at_s, make_clusters_update(self._keys, points))
         joints, pose = self._add_drawing_and_get_joints_and_pose(at_s)
         numbers = readings.values if readings.values.ndim == 1 else np.zeros(len(ids))
         tick = schema.TickUpdate(
@@ -308,12 +307,7 @@ class RecordedFrames:
         messages = self._replay.get_newest_messages()
         joints = _find_sensor_message(messages, "joints", lambda one: len(one.position))
         odometry = _find_sensor_message(messages, "pose", lambda _: True)
-        pose = list[float]()
-        if odometry is not None:
-            at, turn = odometry.pose.pose.position, odometry.pose.pose.orientation
-            pose = round_with_nonfinite_as_zero(
-                (at.x, at.y, at.z, turn.x, turn.y, turn.z, turn.w), 4
-            )
+        pose = [] if odometry is None else list_pose_numbers(odometry)
         if joints is None:
             self.add_message("drawing", at_s, schema.DrawingUpdate("bars", []))
             return [], pose

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from an_control.view import schema
 from an_control.view.drawing import find_skeleton_for_drawing
@@ -125,15 +126,11 @@ class RobotWatch:
         yield from self._iterate_drawing_and_image_updates()
         yield from self._iterate_tick_updates()
         if slow and values is not None:
-            shown = scale_attention_to_percent(values)
-            rows, columns = shown.shape
-            yield schema.MatrixUpdate(rows, columns, shown.ravel().tolist())
+            yield make_matrix_update(values)
         if slow and (keys := self._listener.pop_newest_message("keys")) is not None:
             points = convert_message_to_matrix(keys)
             if points is not None and len(points) > 2:
-                yield schema.ClustersUpdate(
-                    np.round(self._keys.project_keys(points), 3).ravel().tolist()
-                )
+                yield make_clusters_update(self._keys, points)
         yield from self._iterate_score_updates()
 
     def iterate_updates_for_new_page(self) -> Iterator[schema.Update]:
@@ -169,10 +166,7 @@ class RobotWatch:
         if joints is not None:
             self._joints = round_with_nonfinite_as_zero(joints.position[: len(names)], 4)
         if pose is not None:
-            at, turn = pose.pose.pose.position, pose.pose.pose.orientation
-            self._pose = round_with_nonfinite_as_zero(
-                (at.x, at.y, at.z, turn.x, turn.y, turn.z, turn.w), 4
-            )
+            self._pose = list_pose_numbers(pose)
         drawing = self._drawing
         if names:
             wanted = list(names), self._wiring
@@ -261,6 +255,26 @@ def make_drawing_update(joints: list[str], wiring: str) -> schema.DrawingUpdate:
     except WiringError as error:
         return schema.DrawingUpdate("dials", joints, problem=str(error))
     return schema.DrawingUpdate("dials" if skeleton is None else "skeleton", joints, skeleton)
+
+
+def make_matrix_update(attention: NDArray[np.float64]) -> schema.MatrixUpdate:
+    """Make the update with the attention weights (queries, channels) as a picture."""
+    shown = scale_attention_to_percent(attention)
+    rows, columns = shown.shape
+    return schema.MatrixUpdate(rows, columns, shown.ravel().tolist())
+
+
+def make_clusters_update(
+    projection: KeyProjection, keys: NDArray[np.float64]
+) -> schema.ClustersUpdate:
+    """Make the update with the attention keys (channels, k) as points in a plane."""
+    return schema.ClustersUpdate(np.round(projection.project_keys(keys), 3).ravel().tolist())
+
+
+def list_pose_numbers(odometry: Any) -> list[float]:
+    """Return the pose in an Odometry message as x y z and a quaternion, for the page."""
+    at, turn = odometry.pose.pose.position, odometry.pose.pose.orientation
+    return round_with_nonfinite_as_zero((at.x, at.y, at.z, turn.x, turn.y, turn.z, turn.w), 4)
 
 
 def _compute_mean_reward_per_step(

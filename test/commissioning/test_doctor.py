@@ -126,7 +126,7 @@ def test_what_the_recording_cannot_tell_is_listed_with_what_would(robot):
             one.members for one in diagnosis.unseen if one.kind == kind
         }
     assert "not detectable in this recording: motor forward" in " ".join(
-        report.list_diagnosis_notes(diagnosis, None)
+        report.list_diagnosis_notes(diagnosis)
     )
 
 
@@ -162,7 +162,7 @@ def test_an_exchange_of_rays_that_would_not_show_is_listed(robot):
     assert diagnosis.findings == ()
     swapped = [set(one.members) for one in diagnosis.unseen if one.kind == "swapped"]
     assert set(names) in swapped
-    assert "exchanges of some of these" in " ".join(report.list_diagnosis_notes(diagnosis, None))
+    assert "exchanges of some of these" in " ".join(report.list_diagnosis_notes(diagnosis))
 
 
 def test_a_robot_that_drives_backwards_is_not_also_given_exchanged_rays(robot):

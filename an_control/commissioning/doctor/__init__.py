@@ -3,7 +3,6 @@
 from an_control.commissioning.doctor.diagnosis import (
     DOCTOR,
     Diagnosis,
-    DoctorSettings,
     Finding,
     diagnose,
 )
@@ -13,7 +12,6 @@ __all__ = [
     "DOCTOR",
     "CandidateWiring",
     "Diagnosis",
-    "DoctorSettings",
     "Finding",
     "Recording",
     "diagnose",

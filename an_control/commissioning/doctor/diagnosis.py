@@ -282,19 +282,17 @@ class Diagnosis:
 def diagnose(
     recording: Recording,
     forward: ForwardModel,
-    settings: DoctorSettings = DOCTOR,
     *,
     list_undetectable: bool = True,
 ) -> Diagnosis:
     """Find mistakes in a robot's wiring, such as swapped or reversed sensors, by a recording.
 
     The forward model predicts each channel's next reading. A supposed mistake counts as found if
-    its correction makes the recorded readings likelier by as many nats as `settings` demands.
+    its correction makes the recorded readings likelier by as many nats as `DOCTOR` demands.
 
     Args:
         recording: 5 to 20 s of the moving robot, with the channels of the model in its order.
         forward: Forward model of these channels and actuators.
-        settings: Thresholds of the search.
         list_undetectable: Whether to find out which mistakes could not be found in this recording,
             which takes a fifth of the time.
 
@@ -302,7 +300,7 @@ def diagnose(
         The diagnosis. It has no findings if nothing is wrong, or if the recording is too short; a
         note then says so.
     """
-    search = _Search(recording, forward, settings)
+    search = _Search(recording, forward)
     return search.find_mistakes(list_undetectable=list_undetectable)
 
 
@@ -316,10 +314,8 @@ class _Search:
     costs change with the correction of a hypothesis.
     """
 
-    def __init__(
-        self, recording: Recording, forward: ForwardModel, settings: DoctorSettings
-    ) -> None:
-        self._recording, self._forward, self._settings = recording, forward, settings
+    def __init__(self, recording: Recording, forward: ForwardModel) -> None:
+        self._recording, self._forward = recording, forward
         self._configured = CandidateWiring.from_recording(recording)
         self._groups = find_groups_of_similar_ids(recording.ids, recording.groups)
         motor_groups = find_groups_of_similar_ids(recording.actuators, None)
@@ -343,15 +339,15 @@ class _Search:
 
     def find_mistakes(self, *, list_undetectable: bool) -> Diagnosis:
         """Find the mistakes that explain the recording, and those that it could not show."""
-        settings, candidate = self._settings, self._configured
+        candidate = self._configured
         still = (self._moving == 0.0) & ~self._binary & ~self._fixed
         if np.count_nonzero(still) > 0.5 * len(still):
             still = np.zeros_like(still)  # the robot stands
         stuck = replace(candidate, unusable=~self._heard | still)
         self._likelihood = self._make_likelihood_with_best_lag(stuck)
-        ticks = self._likelihood.select_evenly_spread_ticks(settings.refined)
-        if len(ticks) < settings.min_ticks:
-            note = f"{len(ticks)} ticks are too few; record at least {settings.min_ticks}"
+        ticks = self._likelihood.select_evenly_spread_ticks(DOCTOR.refined)
+        if len(ticks) < DOCTOR.min_ticks:
+            note = f"{len(ticks)} ticks are too few; record at least {DOCTOR.min_ticks}"
             return Diagnosis((), candidate, notes=(note,), ticks=len(ticks))
         self._likelihood.impute_channels(stuck)
         candidate = self._restore_seemingly_stuck_channels(stuck, ticks) if still.any() else stuck
@@ -360,7 +356,7 @@ class _Search:
         before = float(self._likelihood.compute_excess_nll_per_channel(candidate, ticks).sum())
         taken: list[Hypothesis] = []
         alternatives: tuple[str, ...] = ()
-        while len(taken) < settings.max_mistakes:
+        while len(taken) < DOCTOR.max_mistakes:
             found, rivals = self._find_best_hypothesis_and_rivals(candidate, ticks)
             if found is None:
                 break
@@ -371,7 +367,7 @@ class _Search:
             candidate = found.candidate
             self._likelihood.impute_channels(candidate)
             excess = self._likelihood.compute_excess_nll_per_channel(candidate, ticks)
-            if excess.sum() < 0.0 and excess.max() < settings.explained:
+            if excess.sum() < 0.0 and excess.max() < DOCTOR.explained:
                 break
         candidate = self._drop_unneeded_changes(
             self._list_changes_from_wiring_file(candidate, taken), candidate, ticks
@@ -411,8 +407,8 @@ class _Search:
                 likelihood.impute_channels(candidate)
                 imputed = likelihood.imputed
             likelihood.imputed = imputed
-            ticks = likelihood.select_evenly_spread_ticks(self._settings.screened)
-            if len(ticks) < self._settings.min_ticks:
+            ticks = likelihood.select_evenly_spread_ticks(DOCTOR.screened)
+            if len(ticks) < DOCTOR.min_ticks:
                 break
             cost = float(likelihood.compute_nll_per_candidate([candidate], ticks)[0]) / len(
                 ticks
@@ -473,7 +469,7 @@ class _Search:
                 found.append(
                     Hypothesis("inverted", (k,), turned.with_offset(k, 1.0 - candidate.offset[k]))
                 )
-            if self._moving[candidate.slots[k]] < self._settings.min_moving and not self._binary[k]:
+            if self._moving[candidate.slots[k]] < DOCTOR.min_moving and not self._binary[k]:
                 continue  # it changes too seldom for a number to be fitted
             for factor in FACTORS_BOTH if self._can_detect_wrong_scale(candidate, k) else ():
                 found.append(Hypothesis("scale", (k,), candidate.with_scale_factor([k], factor)))
@@ -570,7 +566,7 @@ class _Search:
             factor = float(effects[m]) / usual
             if m in self._judged:
                 continue
-            if abs(factor - 1.0) > self._settings.min_effect and abs(factor) > 0.1:
+            if abs(factor - 1.0) > DOCTOR.min_effect and abs(factor) > 0.1:
                 driven = candidate.with_motor_gain([m], factor)
                 found.append(Hypothesis("motor gain", (m,), driven, "by its effect"))
         for a, b in combinations(motors, 2):
@@ -592,20 +588,20 @@ class _Search:
 
         The hypothesis is None if none explains enough; its rivals are about as likely.
         """
-        settings, likelihood = self._settings, self._likelihood
+        likelihood = self._likelihood
         hypotheses = [
             *self._list_channel_hypotheses(candidate),
             *self._list_group_hypotheses(candidate),
             *self._list_motor_hypotheses(candidate),
         ]
-        for screened, kept in settings.screenings:
+        for screened, kept in DOCTOR.screenings:
             few = likelihood.select_evenly_spread_ticks(screened)
             costs = likelihood.compute_nll_per_candidate(
                 [candidate, *(one.candidate for one in hypotheses)], few
             )
             gains = (costs[0] - costs[1:]) * (len(ticks) / len(few))
             gains -= [one.penalty for one in hypotheses]
-            ahead = np.argsort(gains)[::-1][: max(kept, settings.finalists)]
+            ahead = np.argsort(gains)[::-1][: max(kept, DOCTOR.finalists)]
             hypotheses, gains = [hypotheses[number] for number in ahead], gains[ahead]
         finalists = self._select_likeliest_hypotheses(hypotheses, gains)
         refined = [self._refine_hypothesis(one, candidate, ticks) for one in finalists]
@@ -638,7 +634,7 @@ class _Search:
         agreeing: list[int] = []
         refused = set()
         for number in accepted:
-            if agreeing and scores[number] <= settings.near_gain * scores[agreeing[0]]:
+            if agreeing and scores[number] <= DOCTOR.near_gain * scores[agreeing[0]]:
                 break
             one = refined[number]
             if number in driven or (
@@ -685,7 +681,7 @@ class _Search:
             if refined[other].has_common_channel_or_motor(refined[best]):
                 continue
             difference = refined_costs[other].cost - refined_costs[best].cost
-            near = scores[other] > settings.near_gain * scores[best]
+            near = scores[other] > DOCTOR.near_gain * scores[best]
             if near and not self._is_mean_gain_significant(difference):
                 rivals.append(refined[other])
         return refined[best], rivals
@@ -705,11 +701,11 @@ class _Search:
         for number in np.argsort(gains)[::-1]:
             one = hypotheses[number]
             key = one.kind, one.members, one.name
-            if key in chosen or kinds[one.kind] >= self._settings.finalists_of_kind:
+            if key in chosen or kinds[one.kind] >= DOCTOR.finalists_of_kind:
                 continue
             chosen[key] = one
             kinds[one.kind] += 1
-            if len(chosen) == self._settings.finalists:
+            if len(chosen) == DOCTOR.finalists:
                 break
         return list(chosen.values())
 
@@ -739,12 +735,12 @@ class _Search:
             if one.members != first.members:
                 continue
             if first.kind == "scale":
-                likelier, share = one.kind == "offset", self._settings.near_offset_gain
+                likelier, share = one.kind == "offset", DOCTOR.near_offset_gain
             else:
                 likelier = one.kind == "sign" or (
                     one.kind == "scale" and self._is_unit_or_round_factor(one, candidate)
                 )
-                share = self._settings.near_named_gain
+                share = DOCTOR.near_named_gain
             if likelier and scores[number] > share * scores[best]:
                 return number
         return None
@@ -767,10 +763,10 @@ class _Search:
         """
         if not motor_hypotheses or hypotheses[best].concerns_motors:
             return None
-        settings, estimate = self._settings, self._likelihood.estimate_motor_effects
+        estimate = self._likelihood.estimate_motor_effects
         before, after = estimate(candidate, ticks), estimate(hypotheses[best].candidate, ticks)
-        idle = settings.idle_effect * _compute_median_effect(before)
-        usual = settings.crossed_effect * _compute_median_effect(after)
+        idle = DOCTOR.idle_effect * _compute_median_effect(before)
+        usual = DOCTOR.crossed_effect * _compute_median_effect(after)
         for number in motor_hypotheses:
             motor = hypotheses[number].members[0]
             alone = len(hypotheses[number].members) == 1
@@ -803,17 +799,17 @@ class _Search:
         if not known or known[0] != accepted[0]:
             return accepted
         best = max(known, key=lambda number: restored_nats[number])
-        if restored_nats[best] - restored_nats[accepted[0]] < self._settings.min_restored:
+        if restored_nats[best] - restored_nats[accepted[0]] < DOCTOR.min_restored:
             return accepted
         return [best, *(number for number in accepted if number != best)]
 
     def _is_acceptable(self, hypothesis: Hypothesis, evidence: CostEvidence) -> bool:
         """Return whether a hypothesis is acceptable: it must explain enough and spoil no ticks."""
-        least, restored = self._settings.min_restored, evidence.restored
+        least, restored = DOCTOR.min_restored, evidence.restored
         if self._is_too_close_to_wiring_file(hypothesis):
             return False
         if self._found and hypothesis.kind == "motor gain":
-            share = self._settings.min_later_gain_share
+            share = DOCTOR.min_later_gain_share
             if evidence.gain.mean() < share * evidence.excess:
                 return False
         if (
@@ -831,8 +827,8 @@ class _Search:
             and hypothesis.kind not in FITTED
             and not hypothesis.concerns_motors
         ):
-            if evidence.gain.mean() < self._settings.min_restored_share * evidence.excess:
-                least = self._settings.certain_restored
+            if evidence.gain.mean() < DOCTOR.min_restored_share * evidence.excess:
+                least = DOCTOR.certain_restored
             return restored >= least + hypothesis.penalty
         return self._restores_usual_costs(hypothesis, evidence)
 
@@ -846,10 +842,10 @@ class _Search:
         as that of two exchanged ranges of a scanner. If the model explains the robot well, still
         more is required, above all if a motor is wrong.
         """
-        settings, explained = self._settings, float(evidence.gain.mean())
-        if explained < settings.min_later_share * evidence.excess:
+        explained = float(evidence.gain.mean())
+        if explained < DOCTOR.min_later_share * evidence.excess:
             return False
-        if self._is_behaviour_unexpected(evidence.excess) or explained >= settings.plain:
+        if self._is_behaviour_unexpected(evidence.excess) or explained >= DOCTOR.plain:
             return True
         corrected = hypothesis.candidate
         motors_are_right = np.allclose(corrected.gain, 1.0) and np.array_equal(
@@ -857,7 +853,7 @@ class _Search:
         )
         return (
             motors_are_right
-            and explained >= settings.min_fitted_gain
+            and explained >= DOCTOR.min_fitted_gain
             and self._are_gains_consistent(evidence.gain, hypothesis.penalty)
         )
 
@@ -870,17 +866,13 @@ class _Search:
         first, wrong = hypothesis.members[0], hypothesis.candidate
         if hypothesis.kind == "scale":
             factor = float(wrong.scale[first] / self._configured.scale[first])
-            return (
-                bool(abs(np.log(abs(factor))) < np.log(self._settings.least_factor)) and factor > 0
-            )
+            return bool(abs(np.log(abs(factor))) < np.log(DOCTOR.least_factor)) and factor > 0
         if hypothesis.kind == "offset":
             shift = float(abs(wrong.offset[first] - self._configured.offset[first]))
-            return shift < self._settings.least_offset * self._compute_standard_deviation(
-                wrong, first
-            )
+            return shift < DOCTOR.least_offset * self._compute_standard_deviation(wrong, first)
         if hypothesis.kind == "motor gain":
             gain = float(wrong.gain[first])
-            return gain > 0 and bool(abs(np.log(gain)) < np.log(self._settings.least_gain))
+            return gain > 0 and bool(abs(np.log(gain)) < np.log(DOCTOR.least_gain))
         return False
 
     def _restores_usual_costs(self, hypothesis: Hypothesis, evidence: CostEvidence) -> bool:
@@ -888,13 +880,12 @@ class _Search:
 
         The usual cost is that in the model's validation.
         """
-        settings = self._settings
-        if evidence.restored < settings.min_restored + hypothesis.penalty:
+        if evidence.restored < DOCTOR.min_restored + hypothesis.penalty:
             return False
         explained, fitted = evidence.excess - evidence.left, hypothesis.kind in FITTED
-        if fitted and explained < settings.min_fitted_share * evidence.excess:
+        if fitted and explained < DOCTOR.min_fitted_share * evidence.excess:
             return False
-        if fitted and evidence.gain.mean() < settings.min_fitted_gain:
+        if fitted and evidence.gain.mean() < DOCTOR.min_fitted_gain:
             return False
         return self._are_gains_consistent(evidence.gain, hypothesis.penalty)
 
@@ -909,15 +900,15 @@ class _Search:
         length = len(gains) // len(blocks)
         lost = -np.minimum(blocks, 0.0).sum()
         rest = float(blocks.sum() - blocks.max()) * length - penalty
-        share = self._settings.max_lost_share
-        return rest >= self._settings.min_gain and lost <= share * np.maximum(blocks, 0.0).sum()
+        share = DOCTOR.max_lost_share
+        return rest >= DOCTOR.min_gain and lost <= share * np.maximum(blocks, 0.0).sum()
 
     def _is_behaviour_unexpected(self, mean_excess: float) -> bool:
         """Return whether the robot does something that the model never learned.
 
         This is so for a robot that has fallen, for example.
         """
-        return mean_excess > self._settings.misfit * len(self._recording.ids)
+        return mean_excess > DOCTOR.misfit * len(self._recording.ids)
 
     def _is_significant(
         self, gains: np.ndarray, hypothesis: Hypothesis, mean_excess: float
@@ -926,38 +917,33 @@ class _Search:
 
         Its gains must also be significantly above 0, or consistent over the blocks of ticks.
         """
-        settings = self._settings
         total, mean = float(gains.sum()), float(gains.mean())
-        if total - hypothesis.penalty < settings.min_gain or mean < settings.min_tick_gain:
+        if total - hypothesis.penalty < DOCTOR.min_gain or mean < DOCTOR.min_tick_gain:
             return False
-        share = settings.min_motor_share if hypothesis.concerns_motors else settings.min_share
+        share = DOCTOR.min_motor_share if hypothesis.concerns_motors else DOCTOR.min_share
         weak = hypothesis.kind in FITTED or (self._found and not hypothesis.concerns_motors)
         if hypothesis.kind == "delay" and mean_excess <= 0.0 and not self._found:
-            return mean >= settings.min_delay_gain and self._are_gains_consistent(
+            return mean >= DOCTOR.min_delay_gain and self._are_gains_consistent(
                 gains, hypothesis.penalty
             )
-        if weak and mean < settings.min_fitted_gain:
+        if weak and mean < DOCTOR.min_fitted_gain:
             return False
         left = mean_excess - mean
-        if (
-            hypothesis.kind in NUMBERS
-            and self._found
-            and left > settings.poor_fit * len(self._fixed)
-        ):
+        if hypothesis.kind in NUMBERS and self._found and left > DOCTOR.poor_fit * len(self._fixed):
             return False  # almost any number explains a little of what the model does not know
         if hypothesis.kind in FITTED:
-            share = settings.min_later_share if self._found else settings.min_fitted_share
+            share = DOCTOR.min_later_share if self._found else DOCTOR.min_fitted_share
             if hypothesis.kind == "unusable" and self._looks_like_noise(
                 hypothesis.candidate.slots[hypothesis.members[0]]
             ):
-                share = settings.min_share
+                share = DOCTOR.min_share
             whole = left <= 0.0 < mean_excess  # nothing is left to explain
-            sigma = settings.min_sigma if whole else settings.fitted_sigma
+            sigma = DOCTOR.min_sigma if whole else DOCTOR.fitted_sigma
             return mean >= share * mean_excess and self._is_mean_gain_significant(gains, sigma)
         if not hypothesis.concerns_motors and self._is_mean_gain_significant(
-            gains, settings.certain_sigma
+            gains, DOCTOR.certain_sigma
         ):
-            share = settings.min_certain_share
+            share = DOCTOR.min_certain_share
         return mean >= share * mean_excess and self._is_mean_gain_significant(gains)
 
     def _looks_like_noise(self, slot: int) -> bool:
@@ -965,10 +951,10 @@ class _Search:
         raw, follows = self._recording.raw[:, slot], ~self._recording.starts[1:]
         before, after = raw[:-1][follows], raw[1:][follows]
         known = ~np.isnan(before) & ~np.isnan(after)
-        if np.count_nonzero(known) < self._settings.min_ticks or not self._span[slot]:
+        if np.count_nonzero(known) < DOCTOR.min_ticks or not self._span[slot]:
             return False
         relation = np.corrcoef(before[known], after[known])[0, 1]
-        return bool(abs(relation) < self._settings.white)
+        return bool(abs(relation) < DOCTOR.white)
 
     def _compute_tick_costs(self, candidate: CandidateWiring, ticks: np.ndarray) -> _TickCosts:
         """Return the cost of each of K ticks under a candidate wiring, summed over its channels."""
@@ -994,10 +980,9 @@ class _Search:
         validation. The result is negative if the correction spoils ticks that the model explained
         well without it.
         """
-        settings = self._settings
-        length = settings.restored_ticks
+        length = DOCTOR.restored_ticks
         count = len(excess_before) // length
-        level = settings.restored_excess * len(self._recording.ids)
+        level = DOCTOR.restored_excess * len(self._recording.ids)
         least_before, least_after = (
             np.minimum(values[: count * length].reshape(count, length).mean(1), level)
             for values in (excess_before, excess_after)
@@ -1018,7 +1003,7 @@ class _Search:
         gain may agree although the effects are as expected, if it restores the usual costs: where
         commands are at their limit, a motor that is too strong has nearly the expected effect.
         """
-        settings, members = self._settings, list(hypothesis.members)
+        members = list(hypothesis.members)
         if evidence.left <= 0.0 and self._is_behaviour_unexpected(evidence.excess):
             return True  # nothing is left to explain
         before = self._likelihood.estimate_motor_effects(candidate, ticks)
@@ -1027,18 +1012,18 @@ class _Search:
         if not members:
             return True  # no sensor shows their effects
         before = before[members] / usual
-        usual_before = np.abs(before - 1.0).max() < settings.min_effect
+        usual_before = np.abs(before - 1.0).max() < DOCTOR.min_effect
         if usual_before and not (
             hypothesis.kind == "motor gain" and self._restores_usual_costs(hypothesis, evidence)
         ):
             return False
         if hypothesis.kind == "motor dead":
-            return bool(np.abs(before).max() < settings.dead_effect)
+            return bool(np.abs(before).max() < DOCTOR.dead_effect)
         after = (
             self._likelihood.estimate_motor_effects(hypothesis.candidate, ticks)[members] / usual
         )
         if usual_before:
-            return bool(np.abs(after - 1.0).max() < settings.min_effect)
+            return bool(np.abs(after - 1.0).max() < DOCTOR.min_effect)
         return bool(np.abs(after - 1.0).sum() < 0.6 * np.abs(before - 1.0).sum())
 
     def _spoils_motor_effects(
@@ -1054,7 +1039,7 @@ class _Search:
             effects = self._likelihood.estimate_motor_effects(one, ticks)
             effects = effects[~np.isnan(effects)] / _compute_median_effect(effects)
             unexpected.append(float(np.abs(effects - 1.0).sum()) / max(len(effects), 1))
-        return unexpected[1] > unexpected[0] + self._settings.max_effect_change
+        return unexpected[1] > unexpected[0] + DOCTOR.max_effect_change
 
     def _find_idle_motor_and_rivals(
         self, candidate: CandidateWiring, ticks: np.ndarray, mean_excess: float
@@ -1066,7 +1051,6 @@ class _Search:
         already, because their corrections may bias the effects. The hypothesis is None if no motor
         is found.
         """
-        settings = self._settings
         bent = (candidate.slots != self._configured.slots).any() or (
             candidate.unusable & ~self._lost
         ).any()
@@ -1080,16 +1064,16 @@ class _Search:
         if not alive.any():
             return None, []
         usual = float(np.median(effects[alive]))
-        idle = np.flatnonzero(alive & (effects < settings.idle_effect * max(usual, 0.0)))
+        idle = np.flatnonzero(alive & (effects < DOCTOR.idle_effect * max(usual, 0.0)))
         for motor in map(int, idle):
             if (crossed := self._find_motor_exchange(motor, candidate, ticks)) is not None:
                 return crossed, []
         motor = int(np.where(alive, effects, np.inf).argmin())
         others = np.delete(effects, motor)[np.delete(alive, motor)]
-        if not len(others) or usual < settings.usual_effect:
+        if not len(others) or usual < DOCTOR.usual_effect:
             return None, []
         apart = np.abs(others / usual - 1.0)
-        if effects[motor] > settings.idle_effect * usual or np.median(apart) > settings.min_effect:
+        if effects[motor] > DOCTOR.idle_effect * usual or np.median(apart) > DOCTOR.min_effect:
             return None, []
         return self._decide_whether_motor_is_dead_or_reversed(motor, candidate)
 
@@ -1109,7 +1093,7 @@ class _Search:
         effect = self._likelihood.estimate_motor_effect_away_from_stop(candidate, motor)
         if effect is None:
             return dead, [turned]
-        return (turned if effect < -self._settings.reversed_effect else dead), []
+        return (turned if effect < -DOCTOR.reversed_effect else dead), []
 
     def _find_motor_exchange(
         self, motor: int, candidate: CandidateWiring, ticks: np.ndarray
@@ -1124,12 +1108,12 @@ class _Search:
                 continue
             crossed = candidate.with_permuted_motors([motor, other], [other, motor])
             effects = self._likelihood.estimate_motor_effects(crossed, ticks)
-            least = self._settings.crossed_effect * _compute_median_effect(effects)
+            least = DOCTOR.crossed_effect * _compute_median_effect(effects)
             if not effects[[motor, other]].min() >= least:
                 continue
             if (
                 self._likelihood.compute_nll_per_candidate([crossed], ticks)[0]
-                < cost - self._settings.min_gain
+                < cost - DOCTOR.min_gain
             ):
                 return Hypothesis("motors swapped", (motor, other), crossed)
         return None
@@ -1144,7 +1128,7 @@ class _Search:
         blocks = self._compute_block_means(gains)
         count = len(blocks)
         error = float(blocks.std(ddof=1)) / np.sqrt(count)
-        least = (sigma or self._settings.min_sigma) * (1.0 + 4.0 / count)
+        least = (sigma or DOCTOR.min_sigma) * (1.0 + 4.0 / count)
         return float(blocks.mean()) > least * error
 
     def _compute_block_means(self, gains: np.ndarray) -> np.ndarray:
@@ -1152,7 +1136,7 @@ class _Search:
 
         The means of different blocks are hardly correlated, unlike the gains of neighbouring ticks.
         """
-        block = max(MIN_BLOCK, min(self._settings.block, len(gains) // FEWEST_BLOCKS))
+        block = max(MIN_BLOCK, min(DOCTOR.block, len(gains) // FEWEST_BLOCKS))
         count = len(gains) // block
         means: np.ndarray = gains[: count * block].reshape(count, block).mean(1)
         return means
@@ -1174,10 +1158,7 @@ class _Search:
                 lambda value: candidate.with_offset(k, value), start, step
             )
             for known in {*self._configured.offset, *-self._configured.offset}:
-                if (
-                    abs(offset - known) < self._settings.near_offset
-                    and known != candidate.offset[k]
-                ):
+                if abs(offset - known) < DOCTOR.near_offset and known != candidate.offset[k]:
                     offset = float(known)
             return hypothesis._replace(candidate=candidate.with_offset(k, offset))
         if hypothesis.kind == "motor gain":
@@ -1191,23 +1172,23 @@ class _Search:
                 (-3.0, 3.0),
             )
             fitted = candidate.with_motor_gain(members, float(sign * np.exp(log)))
-            if sign < 0 and abs(log) < self._settings.near_reversed:
+            if sign < 0 and abs(log) < DOCTOR.near_reversed:
                 turned = candidate.with_motor_gain(members, -1.0)
                 now, as_turned, as_fitted = self._likelihood.compute_nll_per_candidate(
                     [candidate, turned, fitted], ticks
                 )
                 left = float(self._likelihood.compute_excess_nll_per_channel(turned, ticks).sum())
-                share = self._settings.unit_share
+                share = DOCTOR.unit_share
                 if self._is_behaviour_unexpected(left):
-                    share = self._settings.poor_unit_share
+                    share = DOCTOR.poor_unit_share
                 if now - as_turned > share * (now - as_fitted):
                     return hypothesis._replace(kind="motor reversed", candidate=turned)
-            if abs(np.exp(log)) < self._settings.idle_effect:
+            if abs(np.exp(log)) < DOCTOR.idle_effect:
                 still = candidate.with_motor_gain(members, 0.0)
                 now, as_still, as_fitted = self._likelihood.compute_nll_per_candidate(
                     [candidate, still, fitted], ticks
                 )
-                if now - as_still > self._settings.dead_share * (now - as_fitted):
+                if now - as_still > DOCTOR.dead_share * (now - as_fitted):
                     return hypothesis._replace(kind="motor dead", candidate=still)
             return hypothesis._replace(candidate=fitted)
         return hypothesis
@@ -1223,7 +1204,7 @@ class _Search:
         guess, now = float(hypothesis.candidate.offset[k]), float(candidate.offset[k])
         span = float(self._span[candidate.slots[k]] * abs(candidate.scale[k]))
         grid = now + span * np.linspace(-1.5, 1.5, OFFSETS)
-        few = self._likelihood.select_evenly_spread_ticks(max(200, self._settings.screened))
+        few = self._likelihood.select_evenly_spread_ticks(max(200, DOCTOR.screened))
         values = [guess, *grid.tolist()]
         costs = self._likelihood.compute_nll_per_candidate(
             [candidate.with_offset(k, value) for value in values], few
@@ -1253,12 +1234,9 @@ class _Search:
             make_scaled_candidate, float(np.log(abs(first))), 0.5, bounds
         )
         fitted = make_scaled_candidate(log)
-        share = self._settings.unit_share
-        if (
-            self._likelihood.compute_excess_nll_per_channel(fitted, ticks).mean()
-            > self._settings.poor_fit
-        ):
-            share = self._settings.poor_unit_share
+        share = DOCTOR.unit_share
+        if self._likelihood.compute_excess_nll_per_channel(fitted, ticks).mean() > DOCTOR.poor_fit:
+            share = DOCTOR.poor_unit_share
             factor = estimate_scale_factor_from_rates(
                 self._forward, self._recording, candidate, members
             )
@@ -1268,7 +1246,7 @@ class _Search:
         near = [
             make_scaled_candidate(-np.log(unit))
             for unit in (*UNITS, *ROUND)
-            if abs(log + np.log(unit)) < self._settings.near_unit
+            if abs(log + np.log(unit)) < DOCTOR.near_unit
         ]
         now, as_fitted, *as_named = self._likelihood.compute_nll_per_candidate(
             [candidate, fitted, *near], ticks
@@ -1288,7 +1266,7 @@ class _Search:
 
         The search is local: it tries numbers around the best one so far, in ever smaller steps.
         """
-        few = self._likelihood.select_evenly_spread_ticks(max(200, self._settings.screened))
+        few = self._likelihood.select_evenly_spread_ticks(max(200, DOCTOR.screened))
         for _ in range(5):
             values = start + step * np.array([-1.0, -0.6, -0.3, 0.0, 0.3, 0.6, 1.0])
             if bounds is not None:
@@ -1317,7 +1295,6 @@ class _Search:
 
         Changes of motors are all kept.
         """
-        settings = self._settings
         costs = self._compute_tick_costs(candidate, ticks)
         for one in changes:
             if one.what in ("gain", "motors"):
@@ -1328,11 +1305,11 @@ class _Search:
                 evidence = self._compare_costs(self._compute_tick_costs(without, ticks), costs)
                 gain = evidence.gain
                 if some == one.members:
-                    needed = float(gain.sum()) >= settings.min_gain and (
+                    needed = float(gain.sum()) >= DOCTOR.min_gain and (
                         self._is_mean_gain_significant(gain)
                         or self._are_gains_consistent(gain, 0.0)
                     )
-                    needed |= evidence.restored >= settings.min_restored and one.what != "unusable"
+                    needed |= evidence.restored >= DOCTOR.min_restored and one.what != "unusable"
                 else:  # a part is wrong like the whole, unless the readings contradict that
                     needed = float(gain.sum()) >= 0.0
                 if not needed:
@@ -1356,7 +1333,7 @@ class _Search:
             without = [self._revert_change(candidate, one, one.members) for one in motors]
             cost, *costs = self._likelihood.compute_nll_per_candidate([candidate, *without], ticks)
             best = int(np.argmin(costs))
-            if costs[best] > cost - self._settings.min_gain:
+            if costs[best] > cost - DOCTOR.min_gain:
                 return candidate
             candidate = without[best]
 
@@ -1499,11 +1476,11 @@ class _Search:
             if is_still
         ]
         tests = self._list_deliberate_mistakes_with_hints(candidate)
-        few = self._likelihood.select_evenly_spread_ticks(self._settings.screened)
+        few = self._likelihood.select_evenly_spread_ticks(DOCTOR.screened)
         costs = self._likelihood.compute_nll_per_candidate(
             [candidate, *(one[0].candidate for one in tests)], few
         )
-        plain = (costs[1:] - costs[0]) / len(few) > self._settings.plain
+        plain = (costs[1:] - costs[0]) / len(few) > DOCTOR.plain
         right = self._compute_tick_costs(candidate, ticks)
         for (one, hint), is_plain in zip(tests, plain, strict=True):
             if is_plain:
@@ -1557,7 +1534,7 @@ class _Search:
             notes.append(
                 f"all readings are {lag} tick{'s' * (lag > 1)} late: no mistake of the wiring"
             )
-        usual = self._settings.misfit * len(self._recording.ids)
+        usual = DOCTOR.misfit * len(self._recording.ids)
         if excess > usual and any_found:
             notes.append(
                 f"apart from these findings the excess NLL is {excess:.0f} nats a tick, as of a"

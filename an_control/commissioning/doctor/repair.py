@@ -109,9 +109,7 @@ class Repair:
         """Write the scale and field of each corrected actuator into the text."""
         command, number = self._wiring.command, 0
         for place, message in enumerate(command.messages):
-            path: tuple[Any, ...] = ("command",)
-            if len(command.messages) > 1:
-                path = ("command", place)
+            path = self._get_path_of_message(place)
             for actuator in message.actuators:
                 mine = self._places[number]
                 number += 1
@@ -145,10 +143,12 @@ class Repair:
             own, field = by_name[name], by_name[other].field
             if field is None:
                 field = _format_element_path(message.field or "", other, list(by_name).index(other))
-            path: tuple[Any, ...] = (
-                ("command", place) if len(command.messages) > 1 else ("command",)
-            )
-            self._write_yaml_value((*path, "actuators", own.name), "field", _quote_for_yaml(field))
+            path = (*self._get_path_of_message(place), "actuators", own.name)
+            self._write_yaml_value(path, "field", _quote_for_yaml(field))
+
+    def _get_path_of_message(self, place: int) -> tuple[Any, ...]:
+        """Return the path in the YAML text of a command message, given by its index."""
+        return ("command", place) if len(self._wiring.command.messages) > 1 else ("command",)
 
     def _write_yaml_value(self, path: tuple[Any, ...], key: str, value: str) -> None:
         """Write `key: value` into the mapping of the YAML text at `path`, in place of an old value.

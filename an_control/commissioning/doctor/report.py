@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from an_control.commissioning.doctor.diagnosis import Diagnosis, Unseen
-from an_control.commissioning.doctor.repair import Repair
 
 SHOWN = 4
 """Maximum number of names in a cell of the table."""
@@ -50,24 +49,16 @@ def list_found_mistakes(diagnosis: Diagnosis) -> list[str]:
     return found
 
 
-def list_diagnosis_notes(diagnosis: Diagnosis, repair: Repair | None) -> list[str]:
+def list_diagnosis_notes(diagnosis: Diagnosis) -> list[str]:
     """Return what the user should know besides the mistakes that were found, one sentence each.
 
-    These are the notes of the diagnosis, the mistakes that could not be found, and the corrections
-    that could not be written into the wiring file.
-
-    Args:
-        diagnosis: The diagnosis.
-        repair: The corrected wiring file; None if there is none.
+    These are the notes of the diagnosis, and the mistakes that could not be found.
     """
-    said = [f"doctor: {note}" for note in diagnosis.notes]
-    said += [
-        f"doctor: not detectable in this recording: {text}"
+    unseen = [
+        f"not detectable in this recording: {text}"
         for text in _describe_unseen_mistakes(diagnosis.unseen)
     ]
-    if repair is not None:
-        said += [f"doctor: not in the corrected file: {text}" for text in repair.left]
-    return said
+    return [f"doctor: {one}" for one in (*diagnosis.notes, *unseen)]
 
 
 def _describe_unseen_mistakes(unseen: Sequence[Unseen]) -> list[str]:
