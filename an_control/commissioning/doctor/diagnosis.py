@@ -1380,7 +1380,7 @@ class _Search:
         self, candidate: CandidateWiring, change: _Change, members: Sequence[int]
     ) -> CandidateWiring:
         """Return the candidate with one change undone for some of its channels or actuators."""
-        return copy_wiring_with_values_from(candidate, self._configured, change.what, members)
+        return candidate.with_values_from(self._configured, change.what, members)
 
     def _make_finding(
         self, change: _Change, candidate: CandidateWiring, log_odds: float
@@ -1586,17 +1586,6 @@ class _Change(NamedTuple):
     """Whether each member may also be reverted alone."""
 
 
-FIELDS = {
-    "slots": ("slots",),
-    "line": ("scale", "offset"),
-    "delay": ("delay",),
-    "unusable": ("unusable",),
-    "motors": ("motors",),
-    "gain": ("gain",),
-}
-"""Fields of `CandidateWiring` that belong to each `_Change.what`."""
-
-
 def _compute_median_effect(effects: np.ndarray) -> float:
     """Return the median of the motors' effects, limited to the range from 0.3 to 1.
 
@@ -1604,25 +1593,6 @@ def _compute_median_effect(effects: np.ndarray) -> float:
     """
     known = effects[~np.isnan(effects)]
     return float(np.clip(np.median(known), 0.3, 1.0)) if len(known) else 1.0
-
-
-def copy_wiring_with_values_from(
-    candidate: CandidateWiring, other: CandidateWiring, kind: str, members: Sequence[int]
-) -> CandidateWiring:
-    """Return a copy of a wiring in which some channels or motors have the values of another wiring.
-
-    Args:
-        candidate: The wiring to copy.
-        other: The wiring from which the values are taken.
-        kind: Which values are taken, as a key of `FIELDS`, such as "line" for scale and offset.
-        members: Indices of the channels or motors whose values are replaced.
-    """
-    changed = {}
-    for name in FIELDS[kind]:
-        values = getattr(candidate, name).copy()
-        values[list(members)] = getattr(other, name)[list(members)]
-        changed[name] = values
-    return replace(candidate, **changed)
 
 
 def _group_permuted_members(

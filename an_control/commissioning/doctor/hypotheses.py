@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -121,9 +121,7 @@ class CandidateWiring:
 
     def with_scale_factor(self, channels: Sequence[int], factor: float) -> CandidateWiring:
         """Return a copy in which the scales of these channels are multiplied by `factor`."""
-        scale = self.scale.copy()
-        scale[list(channels)] *= factor
-        return replace(self, scale=scale)
+        return self._with_values("scale", channels, self.scale[list(channels)] * factor)
 
     def with_offset(self, channel: int, offset: float) -> CandidateWiring:
         """Return a copy in which one channel has another offset.
@@ -132,21 +130,15 @@ class CandidateWiring:
             channel: Index of the channel.
             offset: The number to add after scaling.
         """
-        offsets = self.offset.copy()
-        offsets[channel] = offset
-        return replace(self, offset=offsets)
+        return self._with_values("offset", [channel], offset)
 
     def with_delay(self, channel: int, ticks: int) -> CandidateWiring:
         """Return a copy in which one channel is later than the others by a number of ticks."""
-        delay = self.delay.copy()
-        delay[channel] = ticks
-        return replace(self, delay=delay)
+        return self._with_values("delay", [channel], ticks)
 
     def with_unusable_channel(self, channel: int) -> CandidateWiring:
         """Return a copy in which one channel counts as stuck or as noise only."""
-        unusable = self.unusable.copy()
-        unusable[channel] = True
-        return replace(self, unusable=unusable)
+        return self._with_values("unusable", [channel], True)
 
     def with_permuted_channels(
         self, channels: Sequence[int], others: Sequence[int]
@@ -159,15 +151,11 @@ class CandidateWiring:
             channels: Indices of the channels.
             others: For each of these channels, the index of the channel whose signal it gets.
         """
-        slots = self.slots.copy()
-        slots[list(channels)] = self.slots[list(others)]
-        return replace(self, slots=slots)
+        return self._with_values("slots", channels, self.slots[list(others)])
 
     def with_motor_gain(self, motors: Sequence[int], factor: float) -> CandidateWiring:
         """Return a copy with the gains of these motors multiplied by `factor`."""
-        gain = self.gain.copy()
-        gain[list(motors)] *= factor
-        return replace(self, gain=gain)
+        return self._with_values("gain", motors, self.gain[list(motors)] * factor)
 
     def with_permuted_motors(self, motors: Sequence[int], others: Sequence[int]) -> CandidateWiring:
         """Return a copy in which some motors have exchanged their commands.
@@ -178,9 +166,28 @@ class CandidateWiring:
             motors: Indices of the motors.
             others: For each of these motors, the index of the motor whose commands it gets.
         """
-        moved = self.motors.copy()
-        moved[list(motors)] = self.motors[list(others)]
-        return replace(self, motors=moved)
+        return self._with_values("motors", motors, self.motors[list(others)])
+
+    def with_values_from(
+        self, other: CandidateWiring, kind: str, members: Sequence[int]
+    ) -> CandidateWiring:
+        """Return a copy in which some channels or motors have the values of another wiring.
+
+        Args:
+            other: The wiring from which the values are taken.
+            kind: Which values are taken: a field, or "line" for scale and offset.
+            members: Indices of the channels or motors whose values are replaced.
+        """
+        changed = self
+        for name in ("scale", "offset") if kind == "line" else (kind,):
+            changed = changed._with_values(name, members, getattr(other, name)[list(members)])
+        return changed
+
+    def _with_values(self, name: str, members: Sequence[int], values: Any) -> CandidateWiring:
+        """Return a copy in which a field has other values for some channels or motors."""
+        changed = getattr(self, name).copy()
+        changed[list(members)] = values
+        return replace(self, **{name: changed})
 
 
 UNITS = {

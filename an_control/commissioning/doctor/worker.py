@@ -33,7 +33,6 @@ import numpy as np
 from an_control.commissioning.doctor.diagnosis import (
     Diagnosis,
     Finding,
-    copy_wiring_with_values_from,
     diagnose,
 )
 from an_control.commissioning.doctor.hypotheses import CandidateWiring, Recording
@@ -60,7 +59,8 @@ CHANGES = {
     "motor reversed": "gain",
     "motor gain": "gain",
 }
-"""A mapping from the kind of a finding to what its correction changes, a key of `FIELDS`."""
+"""A mapping from the kind of a finding to what its correction changes, as in
+`CandidateWiring.with_values_from`."""
 CORRECTABLE = ("sign", "scale", "offset")
 """Kinds of findings that a node can correct while it runs: other scales and offsets of sensors."""
 
@@ -174,7 +174,7 @@ def convert_finding_to_json_values(
     change = CHANGES.get(finding.kind)
     alone = configured
     if change is not None:
-        alone = copy_wiring_with_values_from(configured, diagnosis.corrected, change, members)
+        alone = configured.with_values_from(diagnosis.corrected, change, members)
     lines: list[tuple[int, str, str]] = []
     if wiring is not None:
         with suppress(ValueError, OSError):  # the file has been changed since the node read it
