@@ -27,7 +27,6 @@ from an_control.control.model_wiring_check import (
     describe_channel_differences,
     describe_sources_without_channel,
     explain_control_rate_mismatch,
-    get_trained_ramp_s,
     has_discrete_action,
 )
 from an_control.load import EngineName, load_policy
@@ -123,7 +122,7 @@ class ActingPolicy:
         model = self.policy.model
         if has_discrete_action(model):
             return 0.0  # choices such as buttons cannot be blended
-        return get_trained_ramp_s(model) if self._asked_ramp_s is None else self._asked_ramp_s
+        return model.task.ramp_s if self._asked_ramp_s is None else self._asked_ramp_s
 
     def convert_to_action(self, command_values: np.ndarray) -> np.ndarray:
         """Convert a command (A,) in physical units to the acting model's action (A,).

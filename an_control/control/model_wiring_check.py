@@ -109,22 +109,13 @@ def describe_ramp_longer_than_trained(ramp_s: float, model_path: str, model: Mod
         model_path: The model file, for the text.
         model: The model.
     """
-    trained_s = get_trained_ramp_s(model)
+    trained_s = model.task.ramp_s
     if ramp_s <= trained_s:
         return ""
     return (
         f"ramp_s: {ramp_s:g} s, but {model_path} was trained with up to"
         f" {trained_s:g} s: the robot may not start to move"
     )
-
-
-def get_trained_ramp_s(model: Model) -> float:
-    """Return the duration in seconds of the longest ramp that a model was trained with.
-
-    A ramp is the gradual change from the safe command to the policy's commands. The result is 0 if
-    the model file names no ramp.
-    """
-    return model.task.ramp_s
 
 
 def has_discrete_action(model: Model) -> bool:

@@ -582,7 +582,10 @@ class Disturber:
         if not self._noise_ids:
             return slots, names
         named = self._named if names is self._copies_named else names + self._noise_ids
-        return np.concatenate([slots, self._draw_noise_readings(len(self._noise_ids))]), named
+        noise = _draw_normal_noise(
+            self._streams.noise, self.settings.noise_sd, len(self._noise_ids)
+        )
+        return np.concatenate([slots, noise]), named
 
     def plan_episode_disturbances(self, steps: int) -> DisturbancePlan:
         """Draw the shuffles, missing channels, copies and noise of the first ticks of an episode.
@@ -599,7 +602,8 @@ class Disturber:
         for _ in range((steps - 1) // every if every else 0):
             self._permutation.draw_permutation(self.settings.swap)
             signals.append(self._permutation.signals)
-        noise = self._draw_noise_readings((steps, len(self._noise_ids)))
+        shape = steps, len(self._noise_ids)
+        noise = _draw_normal_noise(self._streams.noise, self.settings.noise_sd, shape)
         return DisturbancePlan(np.array(signals), self._present, noise, self._copied)
 
     def disturb_episode(self, readings: NDArray[np.float32]) -> DisturbedEpisode:
@@ -627,14 +631,6 @@ class Disturber:
         steps, sent = self._delivery.draw_arrival_and_sending_ticks(ticks, settings)
         values = np.concatenate([nominal, copies, plan.noise], 1)
         return DisturbedEpisode(values[sent], shown[sent], steps)
-
-    def _draw_noise_readings(self, shape: int | tuple[int, int]) -> NDArray[np.float32]:
-        """Return random readings for the added noise channels, as float32.
-
-        Args:
-            shape: The number of noise channels, or a pair: the numbers of ticks and of channels.
-        """
-        return self._streams.noise.normal(0.0, self.settings.noise_sd, shape).astype(np.float32)
 
     def _get_current_settings(self) -> DisturbanceSettings:
         """Return the settings of the present step, with a number drawn for each range."""

@@ -7,6 +7,8 @@ code in the `Disturber` for its effect on readings. Disturbances without a rando
 tick, which are stops, worn motors and schedules, are computed here too.
 """
 
+# ruff: noqa: RUF009  the functions that are called in the dataclass return fields
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -352,6 +354,17 @@ def _make_setting_field(default: T, help: str, **more: Any) -> T:
     return made
 
 
+def _make_range_field(help: str, number: float = 0.0, **more: Any) -> Range:
+    """Return a dataclass field for a setting that is a range, whose default is one number.
+
+    Args:
+        help: What the setting does, in one line.
+        number: The default number.
+        **more: Values of further fields of `Setting`, such as `unit`.
+    """
+    return _make_setting_field(Range(number, number), help, **more)
+
+
 @dataclass(frozen=True)
 class DisturbanceSettings:
     """The disturbances of an episode; the defaults disturb nothing.
@@ -369,7 +382,7 @@ class DisturbanceSettings:
         True
     """
 
-    shuffle: Shuffle = _make_setting_field(  # noqa: RUF009
+    shuffle: Shuffle = _make_setting_field(
         Shuffle(), "when signals move between the channels", observations=ALL, compiled=True
     )
     announce: bool = _make_setting_field(
@@ -387,8 +400,7 @@ class DisturbanceSettings:
         observations=ALL,
         compiled=True,
     )
-    noise_channels: Range = _make_setting_field(  # noqa: RUF009
-        Range(0, 0),
+    noise_channels: Range = _make_range_field(
         "added channels of normal noise",
         word="noise",
         whole=True,
@@ -401,41 +413,35 @@ class DisturbanceSettings:
         modifies="noise_channels",
         compiled=True,
     )
-    copies: Range = _make_setting_field(  # noqa: RUF009
-        Range(0, 0),
+    copies: Range = _make_range_field(
         "added channels that repeat others",
         whole=True,
         observations=PATCHES,
         compiled=True,
     )
-    missing: Range = _make_setting_field(  # noqa: RUF009
-        Range(0, 0),
+    missing: Range = _make_range_field(
         "share of the channels that is missing, drawn for each episode",
         maximum=1,
         observations=ALL,
         compiled=True,
     )
-    freeze: Range = _make_setting_field(  # noqa: RUF009
-        Range(0, 0),
+    freeze: Range = _make_range_field(
         "share of the channels that keeps its first value, drawn for each episode",
         maximum=1,
     )
-    garbage: Range = _make_setting_field(  # noqa: RUF009
-        Range(0, 0),
+    garbage: Range = _make_range_field(
         "share of the channels that carries noise, zeros or a slow drift in place of its signal,"
         " drawn for each episode",
         maximum=1,
     )
-    delay: Range = _make_setting_field(  # noqa: RUF009
-        Range(0, 0), "delay of every signal", unit="ticks", whole=True, observations=ALL
+    delay: Range = _make_range_field(
+        "delay of every signal", unit="ticks", whole=True, observations=ALL
     )
-    jitter: Range = _make_setting_field(  # noqa: RUF009
-        Range(0, 0),
+    jitter: Range = _make_range_field(
         "standard deviation of normal noise on every signal",
         unit="units of the scaled readings",
     )
-    bias: Range = _make_setting_field(  # noqa: RUF009
-        Range(0, 0),
+    bias: Range = _make_range_field(
         "standard deviation of a constant offset of every signal, drawn for each episode",
         unit="units of the scaled readings",
     )
@@ -447,20 +453,17 @@ class DisturbanceSettings:
         modifies="spike",
     )
     nan: float = _make_setting_field(0.0, "probability that a reading is NaN", maximum=1)
-    lose: Range = _make_setting_field(  # noqa: RUF009
-        Range(0, 0),
+    lose: Range = _make_range_field(
         "probability that a message is lost; the last command then stays",
         maximum=1,
         observations=ALL,
     )
-    repeat: Range = _make_setting_field(  # noqa: RUF009
-        Range(0, 0),
+    repeat: Range = _make_range_field(
         "probability that a message repeats the one before it",
         maximum=1,
         observations=ALL,
     )
-    stop: Range = _make_setting_field(  # noqa: RUF009
-        Range(0, 0),
+    stop: Range = _make_range_field(
         "duration of a stop by the safe command, which begins 3 to 6 s into each episode",
         unit="s",
         target="commands",
@@ -473,21 +476,18 @@ class DisturbanceSettings:
         target="robot",
         **FOR_ROBOT,
     )
-    gain: Range = _make_setting_field(  # noqa: RUF009
-        Range(1, 1), "factor on the motors' output", target="robot", **FOR_ROBOT
-    )
-    lag: Range = _make_setting_field(  # noqa: RUF009
-        Range(0, 0),
+    gain: Range = _make_range_field("factor on the motors' output", 1, target="robot", **FOR_ROBOT)
+    lag: Range = _make_range_field(
         "share of the motors' last output that stays in the next one (first-order lag)",
         maximum=1,
         target="robot",
         **FOR_ROBOT,
     )
-    mass: Range = _make_setting_field(  # noqa: RUF009
-        Range(1, 1), "factor of the robot's mass", minimum=0.01, target="robot", **FOR_ROBOT
+    mass: Range = _make_range_field(
+        "factor of the robot's mass", 1, minimum=0.01, target="robot", **FOR_ROBOT
     )
-    friction: Range = _make_setting_field(  # noqa: RUF009
-        Range(1, 1), "factor of the friction with the ground", target="robot", **FOR_ROBOT
+    friction: Range = _make_range_field(
+        "factor of the friction with the ground", 1, target="robot", **FOR_ROBOT
     )
 
     def __post_init__(self) -> None:

@@ -7,12 +7,12 @@ actions to a robot that stands still. `an_control.load_policy` makes these objec
 model file. All tuned numbers are in `MonitorSettings` and `RecoverySettings`.
 
 Example:
-    >>> from an_control.monitor import MONITOR, ForwardModel, IdentityMonitor, MonitoredPolicy
+    >>> from an_control.monitor import ForwardModel, IdentityMonitor, MonitoredPolicy
     >>> from an_control.load import make_policy
     >>> from an_control.policy import read_model
     >>> from an_control.system.share import find_share_path
     >>> model = read_model(find_share_path("models/cartpole.safetensors"))
-    >>> monitor = IdentityMonitor(ForwardModel(model), settings=MONITOR)
+    >>> monitor = IdentityMonitor(ForwardModel(model))
     >>> policy = MonitoredPolicy(make_policy(model, "off"), monitor, "match")
     >>> action = policy.step(dict.fromkeys(policy.nominal_ids, 0.0))
     >>> policy.monitor_report.lost  # after one tick no assignment is known yet

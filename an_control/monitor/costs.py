@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from an_control.monitor.forward_model import ForwardModel, Prediction
-from an_control.monitor.settings import FREEDOM, CostSettings
+from an_control.monitor.settings import FREEDOM, MONITOR
 
 F32 = np.float32
 
@@ -25,13 +25,13 @@ class CostCalculator:
 
     Args:
         forward: A forward model of N channels.
-        settings: The tuned numbers of the costs.
     """
 
-    def __init__(self, forward: ForwardModel, settings: CostSettings) -> None:
+    def __init__(self, forward: ForwardModel) -> None:
         from an_control.monitor import kernels  # imported here, as importing numba takes a second
 
-        self._settings, self._binary, self._usual = settings, forward.binary, forward.usual_costs
+        self._settings = settings = MONITOR.costs
+        self._binary, self._usual = forward.binary, forward.usual_costs
         self._usual_sum = float(self._usual.sum())
         self._floor = np.where(forward.constant, F32(settings.constant_floor), F32(settings.floor))
         self._max_ratio = np.where(

@@ -6,6 +6,11 @@ compared with the channel's expected change, which does not depend on the assign
 move. The identity classifier, a network that says which channel a slot's readings are from, also
 judges each slot. For a few ticks the readings are also compared with the forward model's
 predictions from before the move (dead reckoning).
+
+If no assignment explains the readings (a robot on a stand, carried, on its side), the monitor
+searches at every tick until one does. The work of this search is counted, not timed, because with a
+clock the actions would depend on the machine's other load. Work that exceeds the budget is done at
+later ticks.
 """
 
 from __future__ import annotations
@@ -17,13 +22,61 @@ from typing import NamedTuple
 
 import numpy as np
 
-from an_control.monitor.budget import SearchTimeBudget
 from an_control.monitor.costs import CostCalculator
 from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction
-from an_control.monitor.settings import EvidenceSettings
+from an_control.monitor.settings import MONITOR
 from an_control.policy.sizes import WINDOW
 
 F32 = np.float32
+
+
+class SearchTimeBudget:
+    """The computing time that the monitor's search may still take in the present control step.
+
+    The search finds out which input slot feeds which channel, by comparing assignments of slots to
+    channels. Its time is not measured but estimated, in seconds of an ordinary CPU core.
+
+    Args:
+        forward: The forward model, from whose size and control period the budget follows.
+    """
+
+    def __init__(self, forward: ForwardModel) -> None:
+        self._settings = settings = MONITOR.budget
+        pairs = len(forward.channels) ** 2
+        self._row_s = forward.products * settings.product_s + pairs * settings.pair_s
+        self._step_s = forward.step_s
+        self.reset_for_tick(model_fits=True)
+
+    def reset_for_tick(self, *, model_fits: bool) -> None:
+        """Set the search time that is left to this control step's whole budget, at its start.
+
+        Args:
+            model_fits: Whether the forward model describes the connected robot. If it does not, the
+                budget is smaller.
+        """
+        share = self._settings.share if model_fits else self._settings.unfit_share
+        self._tick_s = share * self._step_s
+        self.spent_s = 0.0
+        """The estimated seconds that this tick's search has taken so far."""
+
+    def count_affordable_comparisons(self, evaluations_per_comparison: float) -> int:
+        """Return how many comparisons of assignments still fit into this tick's budget.
+
+        Args:
+            evaluations_per_comparison: The number of evaluations that a comparison takes. An
+                evaluation computes how badly one assignment fits one tick's readings.
+        """
+        left_s = self._tick_s - self.spent_s - self._settings.call_s
+        return max(0, int(left_s / (evaluations_per_comparison * self._row_s)))
+
+    def subtract_time_of_evaluations(self, evaluation_count: float) -> None:
+        """Subtract the estimated time of some evaluations from this tick's budget.
+
+        Args:
+            evaluation_count: The number of evaluations, each of which computes how badly one
+                assignment of slots to channels fits one tick's readings.
+        """
+        self.spent_s += self._settings.call_s + evaluation_count * self._row_s
 
 
 class CandidateAssignment(NamedTuple):
@@ -65,7 +118,6 @@ class Evidence:
         costs: The calculator of costs, which compares predictions with readings.
         ticks: The largest number of records in the store.
         budget: The budget that counts the computing time.
-        settings: The tuned numbers of the evidence.
     """
 
     def __init__(
@@ -74,10 +126,9 @@ class Evidence:
         costs: CostCalculator,
         ticks: int,
         budget: SearchTimeBudget,
-        settings: EvidenceSettings,
     ) -> None:
         self._forward, self._costs, self._budget = forward, costs, budget
-        self._settings = settings
+        self._settings = MONITOR.evidence
         self._all = np.arange(len(forward.channels))
         self.records: deque[TickRecord] = deque(maxlen=ticks)
         self._sums: dict[bytes, tuple[int, np.ndarray, np.ndarray]] = {}

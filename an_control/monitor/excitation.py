@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import safetensors.numpy
 
-from an_control.monitor.settings import EXCITATION, ExcitationSettings
+from an_control.monitor.settings import EXCITATION
 from an_control.system.blas import one_blas_thread
 from an_control.system.files import read_regular_file, write_file
 
@@ -227,17 +227,16 @@ class ChannelOrderFinder:
 
     Args:
         excitation: The motion and the recorded runs.
-        settings: The tuned numbers of the comparison.
     """
 
-    def __init__(self, excitation: Excitation, settings: ExcitationSettings = EXCITATION) -> None:
+    def __init__(self, excitation: Excitation) -> None:
         from an_control.monitor.kernels import solve_assignment  # imports numba, a second
 
-        self._settings, self._solve = settings, solve_assignment
+        self._settings, self._solve = EXCITATION, solve_assignment
         self._channels = excitation.channels
         ticks = len(excitation.motion)
-        short = min(round(settings.pool_s / excitation.step_s), ticks // settings.min_pools)
-        self._pooled = max(1, short, -(-ticks // settings.max_pools))
+        short = min(round(EXCITATION.pool_s / excitation.step_s), ticks // EXCITATION.min_pools)
+        self._pooled = max(1, short, -(-ticks // EXCITATION.max_pools))
         """The number of ticks over which a feature is a mean."""
         runs = excitation.runs.astype(np.float64)
         self._units = [_compute_typical_magnitude(one) for one in (runs, np.diff(runs, axis=1))]

@@ -85,11 +85,6 @@ class ExcitingPolicy(WrappingPolicy):
             self.policy.reset()
         self._ticks = 0
 
-    @property
-    def _is_motion_often_interrupted(self) -> bool:
-        """Whether other commands interrupt the motion so often that it may never be completed."""
-        return self._interruptions > EXCITATION.interruptions
-
     def _restart_motion(self) -> None:
         """Start the motion from its beginning, and remove the readings of its last run."""
         self._readings: list[np.ndarray] = []
@@ -194,7 +189,7 @@ class ExcitingPolicy(WrappingPolicy):
             )
         if self._problem:
             return f"the excitation is played again, as the order is not certain: {self._problem}"
-        if self._is_motion_often_interrupted:
+        if self._interruptions > EXCITATION.interruptions:
             return (
                 "the excitation is played from its start again and again, as other commands were"
                 " sent than its own: the wiring's limits or max_rate may be too narrow for it"

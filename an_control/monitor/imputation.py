@@ -11,7 +11,7 @@ import numpy as np
 from an_control.monitor.assignment import Assignment
 from an_control.monitor.costs import CostCalculator
 from an_control.monitor.forward_model import Expectation, ForwardModel
-from an_control.monitor.settings import ImputationSettings
+from an_control.monitor.settings import MONITOR
 from an_control.policy.sizes import WINDOW
 
 PolicyInput = np.ndarray
@@ -45,14 +45,13 @@ class Imputation:
     Args:
         forward: The forward model of N channels, which predicts and estimates readings.
         costs: The calculator of costs, which compares predictions with readings.
-        settings: The tuned numbers of the imputation.
     """
 
-    def __init__(
-        self, forward: ForwardModel, costs: CostCalculator, settings: ImputationSettings
-    ) -> None:
-        self._forward, self._costs, self._settings = forward, costs, settings
-        self._since: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=settings.replay_ticks)
+    def __init__(self, forward: ForwardModel, costs: CostCalculator) -> None:
+        self._forward, self._costs, self._settings = forward, costs, MONITOR.imputation
+        self._since: deque[tuple[np.ndarray, np.ndarray]] = deque(
+            maxlen=self._settings.replay_ticks
+        )
         """While slots stay missing, a pair for each tick since the first one with a missing slot,
         or since signals moved. The pair is the readings (N,) by slot, and the action (A,) before
         them."""
@@ -280,9 +279,15 @@ class Imputation:
         """
         policy_input = readings[assignment.outputs] if assignment.pinned else signals
         if self.missing_ticks and self._forward.imputes and not assignment.lost:
-            return self._impute_and_store_signals(
-                readings, action, signals, policy_input, assignment
+            assert self.signals is not None
+            missing = np.isnan(signals)
+            self.signals = self._forward.impute_missing_readings(
+                self.signals, action, signals, missing
             )
+            if self.readings is not None:
+                imputed = assignment.arrange_by_slot(self.signals)
+                self.readings = np.where(np.isnan(readings), imputed, readings)
+            return self._insert_estimates(policy_input, assignment)
         if self.missing_ticks:
             assert self.readings is not None and expected_signals is not None
             missing = np.isnan(readings)
@@ -302,33 +307,6 @@ class Imputation:
         """
         if not np.isnan(readings).any():
             self.readings = readings
-
-    def _impute_and_store_signals(
-        self,
-        readings: np.ndarray,
-        action: np.ndarray,
-        signals: np.ndarray,
-        policy_input: np.ndarray,
-        assignment: Assignment,
-    ) -> PolicyInput:
-        """Store a tick with estimates of its missing readings; return the policy's input (N,).
-
-        Args:
-            readings: (N,) the readings by input slot, NaN where missing.
-            action: (A,) the action before them.
-            signals: (N,) the readings by channel, NaN where missing.
-            policy_input: (N,) the policy's input without estimates, NaN where missing.
-            assignment: Which input slot feeds which channel.
-        """
-        assert self.signals is not None
-        self.signals = self._forward.impute_missing_readings(
-            self.signals, action, signals, np.isnan(signals)
-        )
-        if self.readings is not None:
-            self.readings = np.where(
-                np.isnan(readings), assignment.arrange_by_slot(self.signals), readings
-            )
-        return self._insert_estimates(policy_input, assignment)
 
     def _insert_estimates(self, policy_input: np.ndarray, assignment: Assignment) -> PolicyInput:
         """Return the policy's input (N,) with the newest estimates in place of missing readings.

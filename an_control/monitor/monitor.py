@@ -32,9 +32,8 @@ from typing import NamedTuple
 import numpy as np
 
 from an_control.monitor.assignment import Assignment
-from an_control.monitor.budget import SearchTimeBudget
 from an_control.monitor.costs import CostCalculator
-from an_control.monitor.evidence import TickRecord
+from an_control.monitor.evidence import SearchTimeBudget, TickRecord
 from an_control.monitor.forward_model import (
     Expectation,
     ForwardModel,
@@ -47,7 +46,7 @@ from an_control.monitor.robot_fit import RobotFit
 from an_control.monitor.search import AssignmentSearch, MoveDetector, SearchPhase
 from an_control.monitor.sensor_delay import SensorDelay
 from an_control.monitor.sensor_noise import SensorNoise
-from an_control.monitor.settings import MONITOR, MonitorSettings
+from an_control.monitor.settings import MONITOR
 from an_control.monitor.stuck_sensors import StuckSensors
 
 SHOWN = 4
@@ -77,31 +76,22 @@ class IdentityMonitor:
         forward: The forward model of N channels.
         ordered: Whether the policy needs its channels in order. If so, it gets each signal under
             the signal's own id as soon as this id is known.
-        settings: The tuned numbers of all estimators.
     """
 
-    def __init__(
-        self,
-        forward: ForwardModel,
-        *,
-        ordered: bool = False,
-        settings: MonitorSettings = MONITOR,
-    ) -> None:
+    def __init__(self, forward: ForwardModel, *, ordered: bool = False) -> None:
         self.channels = forward.channels
         count = len(self.channels)
-        self._forward, self._ordered, self._settings = forward, ordered, settings
-        self._costs = costs = CostCalculator(forward, settings.costs)
-        self._detector = MoveDetector(costs, count, settings.detector)
-        self._budget = SearchTimeBudget(forward, settings.budget)
-        self.fit = RobotFit(forward.limits, count, forward.still_values, settings.fit)
-        self._search = AssignmentSearch(forward, costs, self._budget, self.fit, settings)
-        self._imputation = Imputation(forward, costs, settings.imputation)
-        self._partial = PartialSearch(forward, costs.solve_assignment, settings, ordered=ordered)
-        self.delay = SensorDelay(forward, costs, settings.delay)
-        self.noise = SensorNoise(forward.max_roughness, forward.binary, settings.noise)
-        self._sensors = StuckSensors(
-            count, forward.still_values, self._detector.max_excess_nll, settings.stuck
-        )
+        self._forward, self._ordered = forward, ordered
+        self._costs = costs = CostCalculator(forward)
+        self._detector = MoveDetector(costs, count)
+        self._budget = SearchTimeBudget(forward)
+        self.fit = RobotFit(forward.limits, count, forward.still_values)
+        self._search = AssignmentSearch(forward, costs, self._budget, self.fit)
+        self._imputation = Imputation(forward, costs)
+        self._partial = PartialSearch(forward, costs.solve_assignment, ordered=ordered)
+        self.delay = SensorDelay(forward, costs)
+        self.noise = SensorNoise(forward.max_roughness, forward.binary)
+        self._sensors = StuckSensors(count, forward.still_values, self._detector.max_excess_nll)
         self._may_stand_still = forward.binary | forward.constant
         self._should_move = np.flatnonzero(~self._may_stand_still)
         self._none, self._all = np.zeros(count, bool), np.ones(count, bool)
@@ -227,7 +217,7 @@ class IdentityMonitor:
         expectation = likeliest = None
         if imputation.signals is None or imputation.readings is None:
             assignment = self._search.start_verifying_assignment(assignment)
-            self._detector.restart_with_excess(self._settings.detector.unknown)
+            self._detector.restart_with_excess(MONITOR.detector.unknown)
         else:
             expectation = self._get_expected_readings(imputation.signals, tick.action)
             likeliest = expectation.likeliest
@@ -310,7 +300,7 @@ class IdentityMonitor:
 
     def _mark_assignment_known_if_sure(self, assignment: Assignment) -> Assignment:
         """Return the assignment, marked as known if it was lost and is now sure to be right."""
-        detector, search, settings = self._detector, self._search, self._settings.trust
+        detector, search, settings = self._detector, self._search, MONITOR.trust
         consistent = assignment.lost and detector.consistent >= settings.consistent_ticks
         sure = consistent and search.compute_min_swap_cost(assignment) > settings.sure
         if sure and search.does_evidence_support_change(assignment, self._known):
@@ -492,7 +482,7 @@ class IdentityMonitor:
         """
         if not self._forward.imputes:
             return assignment
-        if self._stable_ticks >= self._settings.trust.settled_ticks and not assignment.lost:
+        if self._stable_ticks >= MONITOR.trust.settled_ticks and not assignment.lost:
             self._settled = assignment
         if not self._imputation.missing_ticks and self.noise.update_noise_estimate_and_check_onset(
             readings
@@ -576,8 +566,8 @@ class IdentityMonitor:
             present = self._compute_excess_costs_by_slot(
                 assignment.slots, readings, previous_readings, prediction
             )
-            moving = self._sensors.mask_of_changed_readings
-            if float((excess - present)[moving].sum()) > self._settings.stuck.better:
+            moving = ~self._sensors.mask_of_unchanged_readings
+            if float((excess - present)[moving].sum()) > MONITOR.stuck.better:
                 judged, excess = assignment, present
         if judged.slots is not self._judged.slots:
             self._sensors.restart_unchanged_tick_counts(
@@ -683,7 +673,7 @@ class IdentityMonitor:
         detected rewiring, a channel is True only if this holds for its own slot. All are False
         while the estimate is not known to be right, or while readings are missing.
         """
-        assignment, settings = self.assignment, self._settings.trust
+        assignment, settings = self.assignment, MONITOR.trust
         if assignment.lost or self._imputation.missing_ticks:
             return self._none
         settled = assignment.pinned or self._stable_ticks >= settings.settled_ticks

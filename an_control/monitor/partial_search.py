@@ -18,7 +18,7 @@ import numpy as np
 from an_control.monitor.assignment import Assignment
 from an_control.monitor.forward_model import ForwardModel
 from an_control.monitor.imputation import Continuation
-from an_control.monitor.settings import MonitorSettings
+from an_control.monitor.settings import MONITOR
 from an_control.policy.sizes import WINDOW
 
 
@@ -29,7 +29,6 @@ class PartialSearch:
         forward: The forward model, which classifies N slots.
         solve_assignment: A function that takes costs (slots, channels) and returns the assignment
             with the lowest total cost, see `kernels.solve_assignment`.
-        settings: The tuned numbers of the monitor.
         ordered: Whether the policy needs each signal under its own id, so that a wrong assignment
             is worse than none.
     """
@@ -38,17 +37,13 @@ class PartialSearch:
         self,
         forward: ForwardModel,
         solve_assignment: Callable[[np.ndarray], np.ndarray],
-        settings: MonitorSettings,
         *,
         ordered: bool = False,
     ) -> None:
-        self._wired_prior = settings.partial_search.wired_prior if ordered else 0.0
+        self._wired_prior = MONITOR.partial_search.wired_prior if ordered else 0.0
         self._forward = forward
         self._assign = solve_assignment
-        self._settings = settings.partial_search
-        self._prior = settings.search.nominal_prior
-        self._review_ticks = settings.search.review_ticks
-        self._max_cost = settings.evidence.max_identity_cost
+        self._settings = MONITOR.partial_search
         self._alike = forward.alike
         self._all = np.arange(len(forward.channels))
         self._records: deque[tuple[np.ndarray, np.ndarray, np.ndarray]] = deque(maxlen=WINDOW)
@@ -131,16 +126,14 @@ class PartialSearch:
         last, self._last = self._last, readings
         if last is None:
             self._known = self._known or not assignment.lost
-            self._start_costs[:] = self._prior
+            self._start_costs[:] = MONITOR.search.nominal_prior
             self._start_costs[assignment.slots, self._all] = 0.0
             self._lasting = np.minimum(self._start_costs, self._wired_prior)
             return assignment
         present, change = ~np.isnan(readings), readings - last
         if continuation is not None:
             continuation = continuation._replace(
-                costs=_subtract_lowest_cost_of_each_slot(
-                    continuation.costs, present, self._max_cost
-                )
+                costs=_subtract_lowest_cost_of_each_slot(continuation.costs, present)
             )
         if self._has_move_happened(change, assignment, continuation):
             self._return_costs = self._settings.back * np.isnan(last)[assignment.slots]
@@ -151,7 +144,11 @@ class PartialSearch:
         self._start_costs *= self._settings.link_fade
         if self._wired_prior:
             np.maximum(self._start_costs, self._lasting, out=self._start_costs)
-        if self._sure and self._age > self._settings.new_ticks and self._ticks % self._review_ticks:
+        if (
+            self._sure
+            and self._age > self._settings.new_ticks
+            and self._ticks % MONITOR.search.review_ticks
+        ):
             return assignment
         self._update_identity_costs(present)
         if not self._known:
@@ -235,7 +232,7 @@ class PartialSearch:
         """
         actions, changes, reads = map(np.array, zip(*self._records, strict=True))
         costs = self._forward.compute_identity_classifier_costs(reads, changes, actions)
-        costs = _subtract_lowest_cost_of_each_slot(costs, has_reading, self._max_cost)
+        costs = _subtract_lowest_cost_of_each_slot(costs, has_reading)
         self._costs += max(self._settings.rate, 1.0 / self._ticks) * (costs - self._costs)
 
     def _choose_assignment(self, assignment: Assignment, has_reading: np.ndarray) -> Assignment:
@@ -334,18 +331,16 @@ class PartialSearch:
         return float(least[has_reading].mean()) if has_reading.any() else 0.0
 
 
-def _subtract_lowest_cost_of_each_slot(
-    costs: np.ndarray, has_reading: np.ndarray, max_cost: float
-) -> np.ndarray:
+def _subtract_lowest_cost_of_each_slot(costs: np.ndarray, has_reading: np.ndarray) -> np.ndarray:
     """Return costs (slots, channels) from which each input slot's lowest cost is subtracted.
 
-    For slots without a reading the result is 0.
+    For slots without a reading the result is 0. Its upper bound is
+    `EvidenceSettings.max_identity_cost`.
 
     Args:
         costs: (slots, channels) the costs in nats.
         has_reading: (slots,) True for input slots with a reading.
-        max_cost: The upper bound of the result.
     """
-    costs = np.minimum(costs - costs.min(1, keepdims=True), max_cost)
+    costs = np.minimum(costs - costs.min(1, keepdims=True), MONITOR.evidence.max_identity_cost)
     bounded: np.ndarray = np.where(has_reading[:, None], costs, 0.0)
     return bounded

@@ -17,7 +17,7 @@ import numpy as np
 
 from an_control.monitor.evidence import CandidateAssignment
 from an_control.monitor.forward_model import FitLimits
-from an_control.monitor.settings import FitSettings
+from an_control.monitor.settings import MONITOR
 
 
 class RobotFit:
@@ -29,7 +29,6 @@ class RobotFit:
             `FitSettings.min_gain` nats.
         slot_count: The number of input slots.
         resting_values: Values at which a reading may rest, such as those of contacts and constants.
-        settings: The tuned numbers of the fit.
     """
 
     def __init__(
@@ -37,12 +36,11 @@ class RobotFit:
         limits: FitLimits | None,
         slot_count: int,
         resting_values: np.ndarray,
-        settings: FitSettings,
     ) -> None:
         self.limits = limits
         self._count = slot_count
         self._still = resting_values
-        self._settings = settings
+        self._settings = MONITOR.fit
         self.reset()
 
     def reset(self) -> None:

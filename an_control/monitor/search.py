@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from an_control.monitor.assignment import Assignment
-from an_control.monitor.budget import SearchTimeBudget
 from an_control.monitor.costs import CostCalculator, compute_cost_increases_by_swaps
-from an_control.monitor.evidence import CandidateAssignment, Evidence, TickRecord
+from an_control.monitor.evidence import CandidateAssignment, Evidence, SearchTimeBudget, TickRecord
 from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction
 from an_control.monitor.robot_fit import RobotFit
-from an_control.monitor.settings import DetectorSettings, MonitorSettings
+from an_control.monitor.settings import MONITOR
 from an_control.policy.sizes import WINDOW
 
 F32 = np.float32
@@ -48,13 +47,11 @@ class MoveDetector:
     Args:
         costs: The calculator of costs, which compares predictions with readings.
         channel_count: The number N of channels.
-        settings: The tuned numbers of the detector.
     """
 
-    def __init__(
-        self, costs: CostCalculator, channel_count: int, settings: DetectorSettings
-    ) -> None:
-        self._costs, self._settings, self._all = costs, settings, np.arange(channel_count)
+    def __init__(self, costs: CostCalculator, channel_count: int) -> None:
+        self._settings = settings = MONITOR.detector
+        self._costs, self._all = costs, np.arange(channel_count)
         self.max_excess_nll = (
             settings.max_excess_nll + settings.max_excess_nll_per_channel * channel_count
         )
@@ -177,7 +174,6 @@ class AssignmentSearch:
         budget: The budget, which bounds the work of a tick.
         fit: The estimator of the robot's fit, which decides what an assignment must explain to be
             accepted.
-        settings: The tuned numbers of the monitor.
     """
 
     phase: SearchPhase
@@ -189,12 +185,10 @@ class AssignmentSearch:
         costs: CostCalculator,
         budget: SearchTimeBudget,
         fit: RobotFit,
-        settings: MonitorSettings,
     ) -> None:
-        self._budget, self._fit, self._settings = budget, fit, settings.search
-        self._swap_rows, evidence = settings.evidence.swap_rows, settings.evidence
-        self._evidence = Evidence(forward, costs, self._settings.verify_ticks, budget, evidence)
-        self._newest = Evidence(forward, costs, self._settings.newest_ticks, budget, evidence)
+        self._budget, self._fit, self._settings = budget, fit, MONITOR.search
+        self._evidence = Evidence(forward, costs, self._settings.verify_ticks, budget)
+        self._newest = Evidence(forward, costs, self._settings.newest_ticks, budget)
         """A shorter store, with only the newest of the same records."""
         self._assign = costs.solve_assignment
         self._cost_moves = costs.compute_costs_with_move_penalty
@@ -740,7 +734,7 @@ class AssignmentSearch:
         Args:
             evidence: The records over which each swap is evaluated.
         """
-        rows = self._swap_rows * max(1, len(evidence.records))
+        rows = MONITOR.evidence.swap_rows * max(1, len(evidence.records))
         return min(max(1, self._budget.count_affordable_comparisons(rows)), self._settings.swaps)
 
     def _get_next_swap_rank_and_advance(self, slots: np.ndarray, swap_count: int) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 
 from an_control.monitor.costs import CostCalculator
 from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction
-from an_control.monitor.settings import SensorDelaySettings
+from an_control.monitor.settings import MONITOR
 
 
 class SensorDelay:
@@ -23,13 +23,10 @@ class SensorDelay:
     Args:
         forward: The forward model of N channels.
         costs: The calculator of costs, which compares predictions with readings.
-        settings: The tuned numbers of the delay's estimation.
     """
 
-    def __init__(
-        self, forward: ForwardModel, costs: CostCalculator, settings: SensorDelaySettings
-    ) -> None:
-        self._forward, self._costs, self._settings = forward, costs, settings
+    def __init__(self, forward: ForwardModel, costs: CostCalculator) -> None:
+        self._forward, self._costs, self._settings = forward, costs, MONITOR.delay
         self._counts = ~forward.binary
         self.reset()
 

@@ -15,12 +15,12 @@ from collections import deque
 
 import numpy as np
 
-from an_control.monitor.settings import NoiseSettings
+from an_control.monitor.settings import MONITOR
 
 F32 = np.float32
 
 
-def estimate_noise_of_smoothest_channels(readings: np.ndarray, settings: NoiseSettings) -> float:
+def estimate_noise_of_smoothest_channels(readings: np.ndarray) -> float:
     """Return how much noise the smoothest channels may carry, as a standard deviation.
 
     Noise makes a channel rough: its change differs much from one tick to the next. The result is
@@ -29,7 +29,6 @@ def estimate_noise_of_smoothest_channels(readings: np.ndarray, settings: NoiseSe
 
     Args:
         readings: (T, N) the readings of T ticks, with at least one channel without NaN.
-        settings: The tuned numbers of the noise.
     """
     readings = readings[:, ~np.isnan(readings).any(0)]
     change = readings[1:] - readings[:-1]
@@ -37,8 +36,8 @@ def estimate_noise_of_smoothest_channels(readings: np.ndarray, settings: NoiseSe
     half = len(second) // 2
     median = second[half] if len(second) % 2 else (second[half - 1] + second[half]) / 2
     median.sort()
-    smoothest = median[int(settings.share * (len(median) - 1))]
-    return float(smoothest / settings.of_second_difference)
+    smoothest = median[int(MONITOR.noise.share * (len(median) - 1))]
+    return float(smoothest / MONITOR.noise.of_second_difference)
 
 
 class SensorNoise:
@@ -48,11 +47,10 @@ class SensorNoise:
         max_roughness: The largest noise of the smoothest channels that counts as no noise, see
             `estimate_noise_of_smoothest_channels`.
         binary: (N,) True for channels that read 0 or 1. Their readings are rounded, not filtered.
-        settings: The tuned numbers of estimator and filter.
     """
 
-    def __init__(self, max_roughness: float, binary: np.ndarray, settings: NoiseSettings) -> None:
-        self._settings, self._max_roughness, self._binary = settings, max_roughness, binary
+    def __init__(self, max_roughness: float, binary: np.ndarray) -> None:
+        self._settings, self._max_roughness, self._binary = MONITOR.noise, max_roughness, binary
         self.reset()
 
     def reset(self) -> None:
@@ -81,7 +79,7 @@ class SensorNoise:
         recorded = np.array(self._readings)
         if np.isnan(recorded).any(0).all():
             return False
-        before, rough = self.sd, estimate_noise_of_smoothest_channels(recorded, self._settings)
+        before, rough = self.sd, estimate_noise_of_smoothest_channels(recorded)
         if rough <= self._max_roughness:
             self.sd = 0.0
         elif before:

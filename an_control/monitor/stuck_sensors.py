@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from an_control.monitor.settings import StuckSettings
+from an_control.monitor.settings import MONITOR
 
 
 class StuckSensors:
@@ -28,7 +28,6 @@ class StuckSensors:
         max_excess: A bound in nats. If the negative log-likelihood of the readings of all slots
             that change is farther above its usual value, it counts as unknown which channels these
             slots feed.
-        settings: The tuned numbers of the estimator.
     """
 
     def __init__(
@@ -36,9 +35,8 @@ class StuckSensors:
         slot_count: int,
         resting_values: np.ndarray,
         max_excess: float,
-        settings: StuckSettings,
     ) -> None:
-        self._settings, self._count = settings, slot_count
+        self._settings, self._count = MONITOR.stuck, slot_count
         self._values, self._max_excess = resting_values, max_excess
         self.reset()
 
@@ -86,11 +84,6 @@ class StuckSensors:
     def mask_of_unchanged_readings(self) -> np.ndarray:
         """The mask (N,) of input slots that read the same as at the last tick."""
         return self._same[0]
-
-    @property
-    def mask_of_changed_readings(self) -> np.ndarray:
-        """The mask (N,) of input slots that read something else than at the last tick."""
-        return ~self.mask_of_unchanged_readings
 
     def restart_unchanged_tick_counts(self, slot_mask: np.ndarray) -> None:
         """Restart, for some input slots, the counts of ticks in which the reading did not change.

@@ -17,7 +17,7 @@ from an_control.policy.engine import JUMP_LIMIT
 from an_control.policy.model_file import Model
 from an_control.policy.onnx_file import INSTALL
 from an_control.policy.onnx_layout import PREVIOUS
-from an_control.policy.packed_weights import MAX_LOG
+from an_control.policy.packed_weights import MAX_LOG, convert_to_float64
 from an_control.policy.sizes import AttentionSizes, MlpSizes
 
 OPSET, IR_VERSION = 17, 8
@@ -201,7 +201,7 @@ def _add_head_nodes(graph: OnnxGraphBuilder, model: Model, x: str) -> str:
         model: The policy, whose head is written (see `mlp.Head`).
         x: The name of the head's input.
     """
-    sizes, array = model.sizes, _get_float64_arrays(model)
+    sizes, array = model.sizes, convert_to_float64(model.arrays)
     assert isinstance(sizes, AttentionSizes | MlpSizes)
     for layer in range(len(sizes.head) + 1):
         weight, bias = (array[f"head.{layer}.{what}"] for what in ("weight", "bias"))
@@ -214,11 +214,6 @@ def _add_head_nodes(graph: OnnxGraphBuilder, model: Model, x: str) -> str:
         else:
             x = graph("Relu", x)
     return x
-
-
-def _get_float64_arrays(model: Model) -> dict[str, np.ndarray]:
-    """Return a model's arrays as float64, by name."""
-    return {name: value.astype(F64) for name, value in model.arrays.items()}
 
 
 class _NeuronWriter:
@@ -239,7 +234,7 @@ class _NeuronWriter:
         self, graph: OnnxGraphBuilder, model: Model, sizes: AttentionSizes, count: int
     ) -> None:
         self._g, self._model, self._sizes, self._count = graph, model, sizes, count
-        self._array = _get_float64_arrays(model)
+        self._array = convert_to_float64(model.arrays)
         self._states: dict[str, tuple[str, tuple[int, int]]] = {}
 
     def add_policy_nodes(self) -> None:

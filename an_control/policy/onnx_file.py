@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -112,7 +112,8 @@ def read_onnx_network(path: Path) -> ForeignNetwork:
     yaml_file = Path(get_policy_yaml_name(str(path)))
     beside = str(yaml_file) if yaml_file.exists() else None
     observation, action, states = _find_observation_action_and_states(model.graph, beside)
-    network = NetworkInterface(str(path.name), observation.size, action.size, _read_metadata(model))
+    metadata = {one.key: one.value for one in model.metadata_props}
+    network = NetworkInterface(str(path.name), observation.size, action.size, metadata)
     return ForeignNetwork(
         str(path),
         content,
@@ -166,11 +167,6 @@ def _parse_model(content: bytes) -> Any:
     if not model.graph.node:
         raise ValueError("not an ONNX file, or an empty one: it has no operators")
     return model
-
-
-def _read_metadata(model: Any) -> Mapping[str, str]:
-    """Return the metadata of an ONNX model, by key."""
-    return {one.key: one.value for one in model.metadata_props}
 
 
 def _check_and_get_opset(model: Any) -> int:

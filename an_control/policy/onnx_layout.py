@@ -215,7 +215,8 @@ def read_network_layout(network: NetworkInterface, yaml_file: str | None) -> Net
     )
     if layout.hand_over and layout.excitation:
         raise beside["excitation"].make_error("only one of excitation and hand_over")
-    _check_unique_channels(layout, where)
+    if twice := [id_ for id_ in layout.channels if layout.channels.count(id_) > 1]:
+        raise ValueError(f"{where} names the channel {twice[0]!r} twice; each may be there once")
     if layout.step_s is None and any(one.kind == PHASE for one in terms):
         raise WiringError(str(yaml_file), "", MissingItem("'step_s'"), "step_s, for term: phase")
     if layout.input_count != network.inputs:
@@ -230,23 +231,6 @@ def read_network_layout(network: NetworkInterface, yaml_file: str | None) -> Net
 def _describe_term(term: ObservationTerm) -> str:
     """Return a short name of a term for an error message."""
     return term.kind if term.kind != "channels" else f"from {term.channels[0]}"
-
-
-def _check_unique_channels(layout: NetworkLayout, where: str) -> None:
-    """Check that no channel occurs twice in a layout.
-
-    Args:
-        layout: The layout.
-        where: The file or metadata that describes the layout, to be named in the message.
-
-    Raises:
-        ValueError: A channel occurs twice.
-    """
-    seen: set[str] = set()
-    for id_ in layout.channels:
-        if id_ in seen:
-            raise ValueError(f"{where} names the channel {id_!r} twice; each may be there once")
-        seen.add(id_)
 
 
 def _read_yaml_entries(file: str) -> dict[str, Entry]:

@@ -100,11 +100,11 @@ def pack_weights(sizes: AttentionSizes, arrays: Mapping[str, np.ndarray]) -> Pac
         arrays: The arrays by name; those of several models are stacked along an additional first
             axis.
     """
-    array = _convert_to_float64(arrays)
-    units = _return_rows_unchanged if sizes.stack else _halve_and_reorder_gates
+    array = convert_to_float64(arrays)
+    units = (lambda rows, _: rows) if sizes.stack else _halve_and_reorder_gates
     bias = units(array["neuron.bias"], 1)[..., None, :]
     gate_rows = [bias] + [
-        np.ascontiguousarray(_swap_last_two_axes(units(array[name], 2)))
+        np.ascontiguousarray(units(array[name], 2).swapaxes(-2, -1))
         for name in ("neuron.input", "neuron.action", "neuron.hidden")
         if name in array
     ]
@@ -170,7 +170,7 @@ def pack_memory_weights(
         each query. It has such rows too, but the last is the outlier weight. If the policy has
         prediction attention, four rows with its weights follow.
     """
-    array = _convert_to_float64(arrays)
+    array = convert_to_float64(arrays)
     n, units = len(array["expectation.bias"]), len(array["memory.hidden_bias"])
     half = make_gru_gate_factors(units)
     seen, previous = np.split((array["memory.input"] * half[:, None]).T, [2 * n])
@@ -204,7 +204,7 @@ def make_gru_gate_factors(units: int) -> np.ndarray:
     return np.where(np.arange(3 * units) < 2 * units, 0.5, 1.0)
 
 
-def _convert_to_float64(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def convert_to_float64(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return arrays as float64, by name."""
     return {name: array.astype(np.float64) for name, array in arrays.items()}
 
@@ -227,14 +227,6 @@ def _halve_and_reorder_gates(rows: np.ndarray, axes_per_policy: int) -> np.ndarr
     return np.concatenate([0.5 * first, 0.5 * output, new], -axes_per_policy)
 
 
-def _return_rows_unchanged(rows: np.ndarray, axes_per_policy: int) -> np.ndarray:
-    """Return the weights `rows` as they are, for neurons without gates.
-
-    Its parameters are those of `_halve_and_reorder_gates`, so that it can replace that function.
-    """
-    return rows
-
-
 def _stack_bias_on_weights(bias: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Return an array (..., 1 + in, out): first the bias as a row, then the transposed weights.
 
@@ -242,9 +234,4 @@ def _stack_bias_on_weights(bias: np.ndarray, weight: np.ndarray) -> np.ndarray:
         bias: (..., out) the bias.
         weight: (..., out, in) the weights.
     """
-    return np.concatenate([bias[..., None, :], _swap_last_two_axes(weight)], -2)
-
-
-def _swap_last_two_axes(weight: np.ndarray) -> np.ndarray:
-    """Return the array with its last two axes exchanged."""
-    return weight.swapaxes(-2, -1)
+    return np.concatenate([bias[..., None, :], weight.swapaxes(-2, -1)], -2)

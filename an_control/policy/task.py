@@ -15,18 +15,12 @@ from typing import Any
 MIN_STEP_S, MAX_STEP_S = 1e-6, 3600.0
 MAX_RAMP_S = 3600.0
 MAX_RECOVERY = 1.0
-TYPES: dict[str, type | tuple[type, ...]] = {
-    "name": str,
-    "environment": str,
-    "channels": list,
-    "actuators": list,
-    "step_s": (int, float),
-    "ramp_s": (int, float),
-    "recovery": (int, float),
-    "repeats": bool,
-    "units": list,
+BOUNDS = {
+    "ramp_s": (0.0, MAX_RAMP_S, " s"),
+    "recovery": (0.0, MAX_RECOVERY, ""),
+    "step_s": (MIN_STEP_S, MAX_STEP_S, " s"),
 }
-"""The JSON type of each key that the header of a model file may have under "task"."""
+"""The lowest and the highest number that is allowed under a key, and the unit for messages."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +67,11 @@ class Task:
                 raise ValueError(f"task.{key}: must be a list of strings that differ")
         if "units" in header:
             _check_channel_units(header["units"], len(header.get("channels", [])))
-        _check_bounds(header, "ramp_s", 0.0, MAX_RAMP_S, " s")
-        _check_bounds(header, "recovery", 0.0, MAX_RECOVERY)
-        _check_bounds(header, "step_s", MIN_STEP_S, MAX_STEP_S, " s")
+        for key, (low, high, unit) in BOUNDS.items():
+            if key in header and not low <= header[key] <= high:
+                raise ValueError(
+                    f"task.{key}: {header[key]!r} is not between {low:g} and {high:g}{unit}"
+                )
         values = {
             key: _convert_to_tuples(value) if isinstance(value, list) else value
             for key, value in header.items()
@@ -106,31 +102,14 @@ def _check_header_keys_and_types(header: Mapping[str, Any]) -> None:
     Raises:
         ValueError: A key is unknown or a value has the wrong type; the message names it.
     """
+    defaults = {one.name: one.default for one in fields(Task)}
     for key, value in header.items():
-        if key not in TYPES:
-            raise ValueError(f"task.{key}: unknown, allowed are {', '.join(TYPES)}")
-        wanted = TYPES[key]
+        if key not in defaults:
+            raise ValueError(f"task.{key}: unknown, allowed are {', '.join(defaults)}")
+        kind = type(defaults[key])
+        wanted = list if kind is tuple else (int, float) if kind is float else kind
         if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
             raise ValueError(f"task.{key}: {short(value)} is of the wrong type")
-
-
-def _check_bounds(
-    header: Mapping[str, Any], key: str, low: float, high: float, unit: str = ""
-) -> None:
-    """Check that a number in a header, if it is there, lies within bounds.
-
-    Args:
-        header: The task's part of the header.
-        key: The key of the number.
-        low: The lowest value that is allowed.
-        high: The highest value that is allowed.
-        unit: The unit for the message, such as " s".
-
-    Raises:
-        ValueError: The number is out of bounds.
-    """
-    if key in header and not low <= header[key] <= high:
-        raise ValueError(f"task.{key}: {header[key]!r} is not between {low:g} and {high:g}{unit}")
 
 
 def _check_channel_units(units: list[Any], channels: int) -> None:

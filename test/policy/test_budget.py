@@ -10,7 +10,7 @@ from waves import CHANNELS, STRAIGHT, TURNED, monitored_model, telling_apart, wa
 
 from an_control import load_policy
 from an_control.load import make_policy
-from an_control.monitor.budget import SearchTimeBudget
+from an_control.monitor.evidence import SearchTimeBudget
 from an_control.monitor.forward_model import ForwardModel, get_channel_ranges_in_training
 from an_control.monitor.settings import MONITOR
 from an_control.system.share import find_share_path
@@ -157,7 +157,7 @@ def test_a_tick_may_compute_what_is_left_of_its_budget_and_the_next_one_all_agai
     model = monitored_model()
     model = replace(model, task=replace(model.task, step_s=1.0))
     forward = ForwardModel(model)
-    budget = SearchTimeBudget(forward, MONITOR.budget)
+    budget = SearchTimeBudget(forward)
     whole = budget.count_affordable_comparisons(4)
     assert whole > 100
     budget.subtract_time_of_evaluations(4 * whole)

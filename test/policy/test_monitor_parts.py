@@ -19,9 +19,8 @@ from waves import (
 from an_control.load import make_policy
 from an_control.monitor import kernels
 from an_control.monitor.assignment import Assignment
-from an_control.monitor.budget import SearchTimeBudget
 from an_control.monitor.costs import CostCalculator
-from an_control.monitor.evidence import Evidence, TickRecord
+from an_control.monitor.evidence import Evidence, SearchTimeBudget, TickRecord
 from an_control.monitor.forward_model import ForwardModel, Prediction
 from an_control.monitor.partial_search import PartialSearch
 from an_control.monitor.search import MoveDetector
@@ -83,7 +82,7 @@ def search_with_one_missing(classified, ordered):
         alike=np.eye(5, dtype=bool),
         compute_identity_classifier_costs=lambda reads, change, actions: classified.copy(),
     )
-    search = PartialSearch(forward, kernels.solve_assignment, MONITOR, ordered=ordered)
+    search = PartialSearch(forward, kernels.solve_assignment, ordered=ordered)
     assignment = Assignment.make_nominal(5)
     for tick in range(60):
         readings = waves(tick)
@@ -189,7 +188,7 @@ def test_costs_are_the_same_by_the_formula_and_by_the_kernel(seed, ticks):
         usual_costs=rng.normal(size=6).astype(np.float32),
         predict_changes=lambda readings, actions: Prediction(*np.ones((3, 1, 6), np.float32)),
     )
-    costs = CostCalculator(forward, MONITOR.costs)
+    costs = CostCalculator(forward)
     costs.noise_sd = 0.05 * (seed % 3)
     moved = drawn()
     moved[rng.random(moved.shape) < 0.1] = np.nan
@@ -204,8 +203,8 @@ def test_costs_are_the_same_by_the_formula_and_by_the_kernel(seed, ticks):
 
 def test_a_clearly_better_assignment_is_a_move_unless_the_present_one_is_new():
     forward = ForwardModel(monitored_model())
-    costs = CostCalculator(forward, MONITOR.costs)
-    detector, assignment = MoveDetector(costs, 5, MONITOR.detector), Assignment.make_nominal(5)
+    costs = CostCalculator(forward)
+    detector, assignment = MoveDetector(costs, 5), Assignment.make_nominal(5)
     prediction = forward.predict_changes(np.zeros((1, 5), np.float32), np.zeros((1, 2), np.float32))
     usual = np.diag(forward.usual_costs).astype(np.float64)
     for _ in range(3):
@@ -256,10 +255,10 @@ def test_evidence_for_an_assignment_does_not_depend_on_when_it_was_asked_for(kep
 
     def fresh():
         costs, budget = (
-            CostCalculator(forward, MONITOR.costs),
-            SearchTimeBudget(forward, MONITOR.budget),
+            CostCalculator(forward),
+            SearchTimeBudget(forward),
         )
-        evidence = Evidence(forward, costs, kept, budget, MONITOR.evidence)
+        evidence = Evidence(forward, costs, kept, budget)
         evidence.restart_with_initial_costs(link)
         return evidence
 

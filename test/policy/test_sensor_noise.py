@@ -20,20 +20,16 @@ def smooth_and_rough(ticks, rng):
 def test_the_noise_is_estimated_by_the_smoothest_channels(sd):
     rng = np.random.default_rng(1)
     clean = smooth_and_rough(TICKS, rng)
-    assert estimate_noise_of_smoothest_channels(clean, MONITOR.noise) == pytest.approx(
-        0.0, abs=1e-9
-    )
+    assert estimate_noise_of_smoothest_channels(clean) == pytest.approx(0.0, abs=1e-9)
     noisy = [
-        estimate_noise_of_smoothest_channels(
-            clean + sd * rng.normal(size=clean.shape), MONITOR.noise
-        )
+        estimate_noise_of_smoothest_channels(clean + sd * rng.normal(size=clean.shape))
         for _ in range(20)
     ]
     assert 0.5 * sd < np.mean(noisy) < 1.1 * sd
 
 
 def test_noise_sets_in_and_ends():
-    rng, noise = np.random.default_rng(2), SensorNoise(0.003, np.zeros(5, bool), MONITOR.noise)
+    rng, noise = np.random.default_rng(2), SensorNoise(0.003, np.zeros(5, bool))
     clean = smooth_and_rough(300, rng)
     clean[100:200] += 0.02 * rng.normal(size=(100, 5))
     began = [
@@ -44,7 +40,7 @@ def test_noise_sets_in_and_ends():
 
 
 def test_noise_is_estimated_and_filtered_while_channels_are_missing():
-    rng, noise = np.random.default_rng(2), SensorNoise(0.003, np.zeros(5, bool), MONITOR.noise)
+    rng, noise = np.random.default_rng(2), SensorNoise(0.003, np.zeros(5, bool))
     clean = smooth_and_rough(100, rng)
     clean += 0.02 * rng.normal(size=clean.shape)
     clean[:, 1] = clean[40:, 0] = np.nan
@@ -60,7 +56,7 @@ def test_noise_is_estimated_and_filtered_while_channels_are_missing():
 
 
 def test_signals_that_move_are_no_noise():
-    rng, noise = np.random.default_rng(4), SensorNoise(0.003, np.zeros(5, bool), MONITOR.noise)
+    rng, noise = np.random.default_rng(4), SensorNoise(0.003, np.zeros(5, bool))
     clean, order = smooth_and_rough(400, rng), np.arange(5)
     for tick, row in enumerate(clean):
         if tick % 10 == 9:
@@ -76,7 +72,7 @@ def test_a_model_that_is_right_filters_noise_and_one_that_is_wrong_does_not_over
     sd, rng, noise = (
         0.02,
         np.random.default_rng(3),
-        SensorNoise(0.003, np.zeros(5, bool), MONITOR.noise),
+        SensorNoise(0.003, np.zeros(5, bool)),
     )
     true = np.zeros((TICKS + 200, 5), np.float32)
     readings = (true + sd * rng.normal(size=true.shape)).astype(np.float32)

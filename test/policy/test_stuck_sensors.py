@@ -17,7 +17,7 @@ ALONE = np.where(np.arange(SLOTS) == 2, STUCK.min_excess, 0.0)
 
 @pytest.fixture
 def sensors() -> StuckSensors:
-    return StuckSensors(SLOTS, np.array([0.0, 1.0]), max_excess=10.0, settings=STUCK)
+    return StuckSensors(SLOTS, np.array([0.0, 1.0]), max_excess=10.0)
 
 
 def moving(tick: int, **held: float) -> np.ndarray:
@@ -114,6 +114,6 @@ def test_nothing_is_stuck_while_most_signals_are_elsewhere_than_believed(sensors
 
 def test_a_slot_that_may_carry_a_constant_is_stuck_only_after_longer():
     values = np.array([0.0, 0.37, 1.0], np.float32)
-    sensors = StuckSensors(SLOTS, values, max_excess=10.0, settings=STUCK)
+    sensors = StuckSensors(SLOTS, values, max_excess=10.0)
     found = run(sensors, range(2 * STUCK.still_ticks), ALONE, s2=np.float32(0.37))
     assert not any(found[: STUCK.still_ticks]) and found[-1] == [2]

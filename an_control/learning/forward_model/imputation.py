@@ -77,9 +77,9 @@ class ImputationTraining(NetworkTraining):
             traces, settings, (start - middle) / spread, middle, spread, rng
         )
         self._typical = np.stack([start, everything.min(0), everything.max(0)])
-        noise, ticks = MONITOR.noise, MONITOR.noise.min_ticks
+        ticks = MONITOR.noise.min_ticks
         rough = [
-            estimate_noise_of_smoothest_channels(trace.readings[begin : begin + ticks], noise)
+            estimate_noise_of_smoothest_channels(trace.readings[begin : begin + ticks])
             for trace in traces
             for begin in range(0, len(trace.readings) - ticks, ticks)
         ]

@@ -23,7 +23,7 @@ from an_control.learning.runs.run_folder import convert_arrays_to_tensors
 from an_control.learning.training_disturbances import Fault
 from an_control.monitor.costs import CostCalculator
 from an_control.monitor.forward_model import LEAST_CHANGE, ForwardModel
-from an_control.monitor.settings import FREEDOM, MAX_LOG_SCALE, MIN_LOG_SCALE, MONITOR
+from an_control.monitor.settings import FREEDOM, MAX_LOG_SCALE, MIN_LOG_SCALE
 from an_control.policy import Monitor
 
 F32 = np.float32
@@ -347,7 +347,7 @@ def compute_mean_nll_per_channel(
     calm = join_transitions_of_traces([trace for trace in traces if not trace.disturbed] or traces)
     before, actions, after = (part[-CALM_STEPS:] for part in calm[:3])
     costs, seen = np.zeros((before.shape[1],) * 2), forward.predict_changes(before, actions)
-    CostCalculator(forward, MONITOR.costs).add_tick_costs_to_matrix(
+    CostCalculator(forward).add_tick_costs_to_matrix(
         costs, after - before, seen.change, after, seen
     )
     usual: np.ndarray = (np.diagonal(costs) / len(before)).astype(F32)

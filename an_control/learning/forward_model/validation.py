@@ -254,7 +254,7 @@ def measure_forward_model_fit_limits(
         `slow`: how many sensors may seem slower than the control rate.
     """
     forward = ForwardModel(model)
-    costs, count = CostCalculator(forward, MONITOR.costs), len(forward.channels)
+    costs, count = CostCalculator(forward), len(forward.channels)
     means = np.concatenate(
         [
             _compute_running_means(_compute_excess_cost_of_each_tick(forward, costs, one))
@@ -282,7 +282,7 @@ def measure_forward_model_fit_limits(
 def _find_largest_slow_sensor_count(forward: ForwardModel, trace: EpisodeTrace) -> int:
     """Return the largest number of sensors that at one time seemed slower than the control rate."""
     limits, still = FitLimits(0.0, 0.0, 0), forward.still_values
-    fit = RobotFit(limits, len(forward.channels), still, MONITOR.fit)
+    fit = RobotFit(limits, len(forward.channels), still)
     most, before = 0, np.full(len(forward.channels), np.nan)
     for readings in trace.readings:
         fit.update_slow_sensors(readings == before, readings)
