@@ -27,7 +27,7 @@ Limits = tuple[Values, Values]
 
 
 @dataclass
-class GateCounts:
+class SafetyGateCounts:
     """Counters of the commands that the safety gate changed, by reason.
 
     Attributes:
@@ -202,7 +202,7 @@ class SafetyGate:
         self.set_ramp_duration_s(ramp_s)
         self.last = LastCommand()
         self.safe_command = SafeCommand(command, (self._low, self._high))
-        self.counts = GateCounts()
+        self.counts = SafetyGateCounts()
         self.restart_ramp_from_safe_command()
 
     def set_ramp_duration_s(self, ramp_s: float) -> None:

@@ -82,7 +82,7 @@ class Assignment(NamedTuple):
             renames=None,
         )
 
-    def copy_with_unpinned_outputs(self) -> Assignment:
+    def copy_with_signals_under_own_ids(self) -> Assignment:
         """Return a copy in which the policy gets each signal under the signal's own channel id.
 
         From then on, `outputs` (the slot for each id) is equal to `slots` after every change.

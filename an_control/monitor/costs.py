@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from an_control.monitor.forward_model import ForwardModel, Prediction
+from an_control.monitor.forward_model import ChangePrediction, ForwardModel
 from an_control.monitor.settings import FREEDOM, MONITOR
 
 F32 = np.float32
@@ -83,7 +83,7 @@ class CostCalculator:
         observed: np.ndarray,
         expected: np.ndarray,
         readings: np.ndarray,
-        prediction: Prediction,
+        prediction: ChangePrediction,
     ) -> None:
         """Add to a matrix how badly each slot's readings of T ticks fit each channel, in place.
 
@@ -130,13 +130,13 @@ class CostCalculator:
                 channels only.
         """
         for t in range(len(observed)):
-            prediction = Prediction(expected[t], scale[t], probability[t])
+            prediction = ChangePrediction(expected[t], scale[t], probability[t])
             costs += self.compute_reading_costs(
                 observed[t][:, None], readings[t][:, None], prediction
             )
 
     def compute_reading_costs(
-        self, changes: np.ndarray, readings: np.ndarray, prediction: Prediction
+        self, changes: np.ndarray, readings: np.ndarray, prediction: ChangePrediction
     ) -> np.ndarray:
         """Return how badly each channel's reading fits the prediction for that channel, in nats.
 
@@ -168,7 +168,7 @@ class CostCalculator:
         return found
 
     def _compute_change_costs_keeping_nan(
-        self, changes: np.ndarray, prediction: Prediction
+        self, changes: np.ndarray, prediction: ChangePrediction
     ) -> np.ndarray:
         """Return the costs (..., N) of changes in nats, with NaN where a change is missing.
 
@@ -186,7 +186,7 @@ class CostCalculator:
         return costs
 
     def compute_excess_costs_by_channel(
-        self, changes: np.ndarray, readings: np.ndarray, prediction: Prediction
+        self, changes: np.ndarray, readings: np.ndarray, prediction: ChangePrediction
     ) -> np.ndarray:
         """Return how far the cost (N,) of each channel's reading is above its usual value, in nats.
 
@@ -204,7 +204,7 @@ class CostCalculator:
         return found
 
     def compute_reading_change_costs(
-        self, changes: np.ndarray, prediction: Prediction
+        self, changes: np.ndarray, prediction: ChangePrediction
     ) -> np.ndarray:
         """Return how badly changes of the readings fit the prediction, as costs (..., N) in nats.
 
@@ -220,7 +220,7 @@ class CostCalculator:
         found[..., np.isnan(changes)] = 0.0
         return found
 
-    def sum_usual_costs_over_channels(self, prediction: Prediction) -> float:
+    def sum_usual_costs_over_channels(self, prediction: ChangePrediction) -> float:
         """Return the total cost in nats that a tick usually has if every sensor is wired rightly.
 
         A cost is the negative log-likelihood of a reading. The total includes what the estimated
@@ -234,7 +234,7 @@ class CostCalculator:
             return self._usual_sum
         return self._usual_sum + float(self.compute_costs_added_by_noise(prediction).sum())
 
-    def compute_costs_added_by_noise(self, prediction: Prediction) -> np.ndarray:
+    def compute_costs_added_by_noise(self, prediction: ChangePrediction) -> np.ndarray:
         """Return by how many nats the estimated sensor noise raises each channel's usual cost.
 
         A usual cost is a channel's mean negative log-likelihood without this noise.
@@ -253,7 +253,7 @@ class CostCalculator:
         found: np.ndarray = more.sum(0)
         return found
 
-    def compute_usual_costs_by_channel(self, prediction: Prediction) -> np.ndarray:
+    def compute_usual_costs_by_channel(self, prediction: ChangePrediction) -> np.ndarray:
         """Return each channel's usual costs (N,), in nats, summed over T ticks.
 
         A usual cost is the mean negative log-likelihood of a channel's readings if the channel is

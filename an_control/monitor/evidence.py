@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from an_control.monitor.costs import CostCalculator
-from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction
+from an_control.monitor.forward_model import ChangePrediction, ExpectedReadings, ForwardModel
 from an_control.monitor.settings import MONITOR
 from an_control.policy.sizes import WINDOW
 
@@ -107,7 +107,7 @@ class TickRecord(NamedTuple):
     """(N,) the readings of this tick, NaN where missing."""
 
 
-class Evidence:
+class AssignmentEvidence:
     """A store of recent ticks, by which assignments of input slots to channels are compared.
 
     An assignment says which slot feeds which channel. Its costs are the negative log-likelihoods of
@@ -172,7 +172,7 @@ class Evidence:
             self._totals.clear()
         self.records.append(record)
 
-    def copy(self) -> Evidence:
+    def copy(self) -> AssignmentEvidence:
         """Return a copy with records of its own.
 
         Records that are later added to the copy are not added to the original, and vice versa.
@@ -182,7 +182,7 @@ class Evidence:
         other._sums, other._totals = {}, {}
         return other
 
-    def start_dead_reckoning(self, expectation: Expectation) -> None:
+    def start_dead_reckoning(self, expectation: ExpectedReadings) -> None:
         """Start dead reckoning, which predicts each tick from the prediction for the tick before.
 
         It uses no readings from now on, so it does not depend on which input slot feeds which
@@ -310,7 +310,7 @@ class Evidence:
         """
         return tuple(map(np.array, zip(*islice(self.records, first_index, None), strict=True)))
 
-    def add_newest_record_costs(self, costs: np.ndarray, prediction: Prediction) -> None:
+    def add_newest_record_costs(self, costs: np.ndarray, prediction: ChangePrediction) -> None:
         """Add to a matrix how badly each slot's newest reading fits each channel, in place.
 
         Args:

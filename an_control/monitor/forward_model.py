@@ -48,7 +48,7 @@ class FitLimits(NamedTuple):
     """The number of slots that repeat readings as sensors slower than the control rate do."""
 
 
-class Prediction(NamedTuple):
+class ChangePrediction(NamedTuple):
     """The forward model's prediction of how N channels change in one or more ticks.
 
     All fields have the shape (..., N), float32.
@@ -62,14 +62,14 @@ class Prediction(NamedTuple):
     """The probability that a binary channel reads 1."""
 
 
-class Expectation(NamedTuple):
+class ExpectedReadings(NamedTuple):
     """The readings that the forward model expects in a tick, and what it computed them from."""
 
     signals: np.ndarray
     """(N,) the known signals by channel."""
     action: np.ndarray
     """(A,) the action that followed them."""
-    prediction: Prediction
+    prediction: ChangePrediction
     """The prediction for this one tick, with fields (1, N)."""
     expected: np.ndarray
     """(N,) the signals plus the predicted changes."""
@@ -149,7 +149,7 @@ class ForwardModel:
             np.zeros((1, len(self.channels)), F32), np.zeros((1, self.actions), F32)
         )
 
-    def predict_changes(self, readings: np.ndarray, actions: np.ndarray) -> Prediction:
+    def predict_changes(self, readings: np.ndarray, actions: np.ndarray) -> ChangePrediction:
         """Predict how the readings change until the next tick.
 
         Args:
@@ -167,11 +167,11 @@ class ForwardModel:
         x = np.concatenate([readings, actions], -1).astype(F32)
         if self._predict_tick is not None and readings.shape == (1, len(self.channels)):
             tick = self._predict_tick(x[0], self._weights, self._biases, self._usual_change)
-            return Prediction(*tick)
+            return ChangePrediction(*tick)
         return self._predict_next_changes_by_numpy(x)
 
     @one_blas_thread
-    def _predict_next_changes_by_numpy(self, x: np.ndarray) -> Prediction:
+    def _predict_next_changes_by_numpy(self, x: np.ndarray) -> ChangePrediction:
         """Predict how the readings change until the next tick, by numpy, for any number of rows.
 
         Args:
@@ -187,9 +187,11 @@ class ForwardModel:
             np.minimum(np.maximum(second, F32(MIN_LOG_SCALE)), F32(MAX_LOG_SCALE))
         )
         probability = F32(0.5) * np.tanh(F32(0.5) * first) + F32(0.5)
-        return Prediction(first * self._usual_change, scale, probability)
+        return ChangePrediction(first * self._usual_change, scale, probability)
 
-    def compute_expected_readings(self, signals: np.ndarray, action: np.ndarray) -> Expectation:
+    def compute_expected_readings(
+        self, signals: np.ndarray, action: np.ndarray
+    ) -> ExpectedReadings:
         """Return the readings that the forward model expects in the next tick.
 
         Args:
@@ -199,7 +201,7 @@ class ForwardModel:
         prediction = self.predict_changes(signals[None], action[None])
         expected = signals + prediction.change[0]
         likeliest = np.where(self.binary, prediction.probability[0], expected)
-        return Expectation(signals, action, prediction, expected, likeliest)
+        return ExpectedReadings(signals, action, prediction, expected, likeliest)
 
     @one_blas_thread
     def impute_missing_readings(

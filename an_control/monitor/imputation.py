@@ -10,7 +10,7 @@ import numpy as np
 
 from an_control.monitor.assignment import Assignment
 from an_control.monitor.costs import CostCalculator
-from an_control.monitor.forward_model import Expectation, ForwardModel
+from an_control.monitor.forward_model import ExpectedReadings, ForwardModel
 from an_control.monitor.settings import MONITOR
 from an_control.policy.sizes import WINDOW
 
@@ -18,7 +18,7 @@ PolicyInput = np.ndarray
 """The signals (N,) that the policy gets in a tick, by channel id, NaN where missing."""
 
 
-class Continuation(NamedTuple):
+class ComparisonWithExpectation(NamedTuple):
     """The result of checking whether a tick's readings continue those of the tick before.
 
     The forward model predicts the readings from the tick before. `costs` says how badly the reading
@@ -31,11 +31,11 @@ class Continuation(NamedTuple):
     excess: Callable[[], float]
     """A function that returns a low quantile (`ImputationSettings.explained`) of the present
     channels' excess nats (costs above the usual ones)."""
-    expectation: Expectation
+    expectation: ExpectedReadings
     """The expectation that the readings were compared with."""
 
 
-class Imputation:
+class ReadingImputer:
     """A store of the last tick's readings, in which missing ones are replaced by estimates.
 
     `readings` has them by input slot (position at which a reading arrives), `signals` by channel
@@ -79,10 +79,11 @@ class Imputation:
         self.signals = None
 
     def count_tick_and_check_if_partial_search_is_needed(self, missing: np.ndarray) -> bool:
-        """Count a tick; return whether readings are missing so long that `PartialSearch` is due.
+        """Count a tick; return whether readings are missing so long that a partial search is due.
 
-        `PartialSearch` finds out which slot feeds which channel while some slots have no readings.
-        It is also due if readings are missing and there are no earlier ones to compare with.
+        A `PartialAssignmentSearch` finds out which slot feeds which channel while some slots have
+        no readings. It is also due if readings are missing and there are no earlier ones to
+        compare with.
 
         Args:
             missing: (N,) True for slots without a valid reading; an empty array stands for none
@@ -97,7 +98,7 @@ class Imputation:
 
     def compare_with_expected_readings(
         self, readings: np.ndarray, action: np.ndarray, assignment: Assignment
-    ) -> Continuation | None:
+    ) -> ComparisonWithExpectation | None:
         """Compare a tick's readings with those that are expected after the previous tick.
 
         Args:
@@ -130,7 +131,7 @@ class Imputation:
         self._costs.add_tick_costs_to_matrix(
             costs, reads, expectation.expected[None], reads, prediction
         )
-        return Continuation(costs, compute_low_quantile_of_excess_costs, expectation)
+        return ComparisonWithExpectation(costs, compute_low_quantile_of_excess_costs, expectation)
 
     def forget_ticks_before_move(self) -> None:
         """Remove the stored ticks, because signals moved between input slots before this tick.

@@ -8,17 +8,17 @@ nats are costs (negative log-likelihoods in nats) above their usual value.
 
 | estimator | in | out |
 |---|---|---|
-| `SensorDelay` | actions; expected and actual readings | the action that the readings follow |
-| `StuckSensors` | readings | readings without stuck slots; whether a message came twice |
-| `RobotFit` | repeated readings; excess nats of each tick | whether the model fits the robot |
-| `SensorNoise` | readings | the standard deviation of the noise, which enters all costs |
+| `SensorDelayEstimator` | actions; expected and actual readings | the action that they follow |
+| `StuckSensorDetector` | readings | readings without stuck slots; whether a message came twice |
+| `RobotFitEstimator` | repeated readings; excess nats | whether the model fits the robot |
+| `SensorNoiseEstimator` | readings | the standard deviation of the noise, which enters all costs |
 | `ForwardModel` | the last signals and action | the expected readings |
 | `MoveDetector` | costs of the readings; assignment | a move, or else the tick's excess nats |
 | `AssignmentSearch` | a move or else a record; assignment | assignment |
-| `PartialSearch` | readings, while some are missing; assignment | assignment |
-| `SensorNoise` | signals; expected readings | filtered signals |
-| `Imputation` | signals; assignment | signals with estimates of missing ones |
-| `SensorDelay` | signals | predicted present signals |
+| `PartialAssignmentSearch` | readings, while some are missing; assignment | assignment |
+| `SensorNoiseEstimator` | signals; expected readings | filtered signals |
+| `ReadingImputer` | signals; assignment | signals with estimates of missing ones |
+| `SensorDelayEstimator` | signals | predicted present signals |
 
 At the start, and if no assignment explains the readings, the monitor is lost, which means that it
 searches for an assignment by the identity classifier alone. If the model does not fit the robot,
@@ -35,19 +35,19 @@ from an_control.monitor.assignment import Assignment
 from an_control.monitor.costs import CostCalculator
 from an_control.monitor.evidence import SearchTimeBudget, TickRecord
 from an_control.monitor.forward_model import (
-    Expectation,
+    ChangePrediction,
+    ExpectedReadings,
     ForwardModel,
-    Prediction,
     replace_missing_readings_by_zero,
 )
-from an_control.monitor.imputation import Imputation, PolicyInput
-from an_control.monitor.partial_search import PartialSearch
-from an_control.monitor.robot_fit import RobotFit
+from an_control.monitor.imputation import PolicyInput, ReadingImputer
+from an_control.monitor.partial_search import PartialAssignmentSearch
+from an_control.monitor.robot_fit import RobotFitEstimator
 from an_control.monitor.search import AssignmentSearch, MoveDetector, SearchPhase
-from an_control.monitor.sensor_delay import SensorDelay
-from an_control.monitor.sensor_noise import SensorNoise
+from an_control.monitor.sensor_delay import SensorDelayEstimator
+from an_control.monitor.sensor_noise import SensorNoiseEstimator
 from an_control.monitor.settings import MONITOR
-from an_control.monitor.stuck_sensors import StuckSensors
+from an_control.monitor.stuck_sensors import StuckSensorDetector
 
 SHOWN = 4
 """The largest number of channels that a text for the user lists."""
@@ -85,13 +85,15 @@ class IdentityMonitor:
         self._costs = costs = CostCalculator(forward)
         self._detector = MoveDetector(costs, count)
         self._budget = SearchTimeBudget(forward)
-        self.fit = RobotFit(forward.limits, count, forward.still_values)
+        self.fit = RobotFitEstimator(forward.limits, count, forward.still_values)
         self._search = AssignmentSearch(forward, costs, self._budget, self.fit)
-        self._imputation = Imputation(forward, costs)
-        self._partial = PartialSearch(forward, costs.solve_assignment, ordered=ordered)
-        self.delay = SensorDelay(forward, costs)
-        self.noise = SensorNoise(forward.max_roughness, forward.binary)
-        self._sensors = StuckSensors(count, forward.still_values, self._detector.max_excess_nll)
+        self._imputation = ReadingImputer(forward, costs)
+        self._partial = PartialAssignmentSearch(forward, costs.solve_assignment, ordered=ordered)
+        self.delay = SensorDelayEstimator(forward, costs)
+        self.noise = SensorNoiseEstimator(forward.max_roughness, forward.binary)
+        self._sensors = StuckSensorDetector(
+            count, forward.still_values, self._detector.max_excess_nll
+        )
         self._may_stand_still = forward.binary | forward.constant
         self._should_move = np.flatnonzero(~self._may_stand_still)
         self._none, self._all = np.zeros(count, bool), np.ones(count, bool)
@@ -112,7 +114,7 @@ class IdentityMonitor:
         self._passes = False
         """Whether the readings pass unchanged, because the model does not fit the robot."""
         self._stable_ticks = 0
-        self._ahead: Expectation | None = None
+        self._ahead: ExpectedReadings | None = None
         self.fit.reset()
         self._detector.restart_with_excess(0.0)
         self._budget.reset_for_tick(model_fits=not self._passes)
@@ -231,7 +233,7 @@ class IdentityMonitor:
             if assignment.slots is before:
                 self.delay.store_tick_for_trying_delays(expectation, readings[before])
         if self._ordered and not assignment.lost:
-            assignment = assignment.copy_with_unpinned_outputs()
+            assignment = assignment.copy_with_signals_under_own_ids()
         may_follow = not assignment.lost or self.fit.limits is None
         assignment = assignment.copy_with_outputs_updated_from_slots(
             self._search.is_verifying_move and may_follow
@@ -256,7 +258,7 @@ class IdentityMonitor:
         assignment: Assignment,
         readings: np.ndarray,
         previous_readings: np.ndarray,
-        expectation: Expectation,
+        expectation: ExpectedReadings,
     ) -> Assignment:
         """Return the assignment after comparing this tick's readings with the expected ones.
 
@@ -274,7 +276,7 @@ class IdentityMonitor:
         )
         move = detector.detect_move(costs, prediction, assignment, assignment_is_new=new)
         if move is not None:
-            assignment = assignment.copy_with_unpinned_outputs() if known else assignment
+            assignment = assignment.copy_with_signals_under_own_ids() if known else assignment
             self.noise.discard_recorded_readings()
             assignment = assignment._replace(detected=True)
             found = search.start_verifying_move(assignment, move, expectation)
@@ -315,7 +317,7 @@ class IdentityMonitor:
     def _estimate_from_incomplete_tick(
         self, tick: MonitorTick, assignment: Assignment
     ) -> tuple[Assignment, PolicyInput]:
-        """Process a tick with missing slots that only `PartialSearch` can handle.
+        """Process a tick with missing slots that only `PartialAssignmentSearch` can handle.
 
         Args:
             tick: The readings and the action before them.
@@ -496,7 +498,7 @@ class IdentityMonitor:
         if self._costs.noise_sd != self.noise.sd:
             self._costs.noise_sd = self.noise.sd
 
-    def _filter_noise(self, signals: np.ndarray, expectation: Expectation) -> np.ndarray:
+    def _filter_noise(self, signals: np.ndarray, expectation: ExpectedReadings) -> np.ndarray:
         """Return the signals (N,) by channel after filtering the sensor noise out of them.
 
         Args:
@@ -507,7 +509,7 @@ class IdentityMonitor:
             expectation.likeliest, expectation.prediction.scale[0], signals
         )
 
-    def _get_expected_readings(self, signals: np.ndarray, action: np.ndarray) -> Expectation:
+    def _get_expected_readings(self, signals: np.ndarray, action: np.ndarray) -> ExpectedReadings:
         """Return the readings that are expected in the tick after the given signals and action.
 
         If `prepare_next_tick` has computed them already, they are not computed again.
@@ -541,7 +543,7 @@ class IdentityMonitor:
         assignment: Assignment,
         readings: np.ndarray,
         previous_readings: np.ndarray,
-        prediction: Prediction,
+        prediction: ChangePrediction,
     ) -> bool:
         """Return whether a sensor is newly found to be stuck.
 
@@ -583,7 +585,7 @@ class IdentityMonitor:
         slots: np.ndarray,
         readings: np.ndarray,
         previous_readings: np.ndarray,
-        prediction: Prediction,
+        prediction: ChangePrediction,
     ) -> np.ndarray:
         """Return how far each slot's cost (N,) is above its channel's usual cost, in nats.
 

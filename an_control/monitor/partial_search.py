@@ -17,12 +17,12 @@ import numpy as np
 
 from an_control.monitor.assignment import Assignment
 from an_control.monitor.forward_model import ForwardModel
-from an_control.monitor.imputation import Continuation
+from an_control.monitor.imputation import ComparisonWithExpectation
 from an_control.monitor.settings import MONITOR
 from an_control.policy.sizes import WINDOW
 
 
-class PartialSearch:
+class PartialAssignmentSearch:
     """The search for which input slot feeds which channel while some slots have no readings.
 
     Args:
@@ -109,7 +109,7 @@ class PartialSearch:
         readings: np.ndarray,
         action: np.ndarray,
         assignment: Assignment,
-        continuation: Continuation | None,
+        continuation: ComparisonWithExpectation | None,
     ) -> Assignment:
         """Return which input slot feeds which channel, after a tick with missing readings.
 
@@ -159,7 +159,10 @@ class PartialSearch:
         return assignment
 
     def _has_move_happened(
-        self, change: np.ndarray, assignment: Assignment, continuation: Continuation | None
+        self,
+        change: np.ndarray,
+        assignment: Assignment,
+        continuation: ComparisonWithExpectation | None,
     ) -> bool:
         """Return whether sensor signals moved to other slots before this tick.
 
@@ -198,7 +201,10 @@ class PartialSearch:
         return bool(jumping > self._settings.jumping * np.count_nonzero(present))
 
     def _restart_after_move(
-        self, assignment: Assignment, continuation: Continuation | None, has_reading: np.ndarray
+        self,
+        assignment: Assignment,
+        continuation: ComparisonWithExpectation | None,
+        has_reading: np.ndarray,
     ) -> Assignment:
         """Restart the search because signals have moved to other input slots.
 

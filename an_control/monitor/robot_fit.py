@@ -20,7 +20,7 @@ from an_control.monitor.forward_model import FitLimits
 from an_control.monitor.settings import MONITOR
 
 
-class RobotFit:
+class RobotFitEstimator:
     """An estimator of whether the forward model describes the connected robot.
 
     Args:

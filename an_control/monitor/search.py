@@ -16,9 +16,14 @@ import numpy as np
 
 from an_control.monitor.assignment import Assignment
 from an_control.monitor.costs import CostCalculator, compute_cost_increases_by_swaps
-from an_control.monitor.evidence import CandidateAssignment, Evidence, SearchTimeBudget, TickRecord
-from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction
-from an_control.monitor.robot_fit import RobotFit
+from an_control.monitor.evidence import (
+    AssignmentEvidence,
+    CandidateAssignment,
+    SearchTimeBudget,
+    TickRecord,
+)
+from an_control.monitor.forward_model import ChangePrediction, ExpectedReadings, ForwardModel
+from an_control.monitor.robot_fit import RobotFitEstimator
 from an_control.monitor.settings import MONITOR
 from an_control.policy.sizes import WINDOW
 
@@ -82,7 +87,7 @@ class MoveDetector:
     def detect_move(
         self,
         costs: np.ndarray,
-        prediction: Prediction,
+        prediction: ChangePrediction,
         assignment: Assignment,
         *,
         assignment_is_new: bool,
@@ -116,7 +121,7 @@ class MoveDetector:
         slots: np.ndarray,
         present_cost: float,
         min_gain: float,
-        prediction: Prediction,
+        prediction: ChangePrediction,
     ) -> SuspectedMove | None:
         """Return the move to the assignment of least cost, or None if it gains too little.
 
@@ -184,11 +189,11 @@ class AssignmentSearch:
         forward: ForwardModel,
         costs: CostCalculator,
         budget: SearchTimeBudget,
-        fit: RobotFit,
+        fit: RobotFitEstimator,
     ) -> None:
         self._budget, self._fit, self._settings = budget, fit, MONITOR.search
-        self._evidence = Evidence(forward, costs, self._settings.verify_ticks, budget)
-        self._newest = Evidence(forward, costs, self._settings.newest_ticks, budget)
+        self._evidence = AssignmentEvidence(forward, costs, self._settings.verify_ticks, budget)
+        self._newest = AssignmentEvidence(forward, costs, self._settings.newest_ticks, budget)
         """A shorter store, with only the newest of the same records."""
         self._assign = costs.solve_assignment
         self._cost_moves = costs.compute_costs_with_move_penalty
@@ -211,7 +216,7 @@ class AssignmentSearch:
         """Remove the stored ticks and stop the search until `start_verifying_assignment`."""
         self._evidence.restart_with_initial_costs(np.zeros((len(self._all), len(self._all))))
         self._newest.restart_with_initial_costs(np.zeros((len(self._all), len(self._all))))
-        self._put_off: Prediction | None = None
+        self._put_off: ChangePrediction | None = None
         self._to_swap: CandidateAssignment | None = None
         self._swapped: np.ndarray | None = None
         """(N,) an assignment with two channels swapped, which the next tick compares."""
@@ -241,7 +246,7 @@ class AssignmentSearch:
         return self._restart_verification(assignment, prior, assignment.slots)
 
     def start_verifying_move(
-        self, assignment: Assignment, move: SuspectedMove, expectation: Expectation
+        self, assignment: Assignment, move: SuspectedMove, expectation: ExpectedReadings
     ) -> Assignment:
         """Start to check by the next ticks whether signals have really moved to other slots.
 
@@ -297,7 +302,7 @@ class AssignmentSearch:
         self,
         assignment: Assignment,
         record: TickRecord,
-        prediction: Prediction,
+        prediction: ChangePrediction,
         *,
         readings_unexplained: bool,
         readings_surprising: bool,
@@ -478,7 +483,7 @@ class AssignmentSearch:
         return assignment
 
     def _review_assignment(
-        self, assignment: Assignment, prediction: Prediction, readings_surprising: bool
+        self, assignment: Assignment, prediction: ChangePrediction, readings_surprising: bool
     ) -> Assignment:
         """Add a tick to the evidence; return the assignment, corrected if channels were confused.
 
@@ -615,7 +620,7 @@ class AssignmentSearch:
         increases[self._alike] = np.inf
         return increases
 
-    def _update_fading_costs(self, assignment: Assignment, prediction: Prediction) -> None:
+    def _update_fading_costs(self, assignment: Assignment, prediction: ChangePrediction) -> None:
         """Reduce the costs of earlier records, and add the newest record's costs.
 
         Args:
@@ -628,7 +633,7 @@ class AssignmentSearch:
         self._costs = costs
 
     def _iterate_refined_candidates(
-        self, evidence: Evidence, start_slots: np.ndarray
+        self, evidence: AssignmentEvidence, start_slots: np.ndarray
     ) -> Iterator[CandidateAssignment]:
         """Yield an assignment with its costs, then one that fits these costs best, and so on.
 
@@ -728,7 +733,7 @@ class AssignmentSearch:
             gain >= self._settings.min_identity_gain * np.count_nonzero(slots_after != slots_before)
         )
 
-    def _count_affordable_swaps(self, evidence: Evidence) -> int:
+    def _count_affordable_swaps(self, evidence: AssignmentEvidence) -> int:
         """Return how many swaps of two channels this tick may try; at least one.
 
         Args:
@@ -754,7 +759,11 @@ class AssignmentSearch:
         return tried
 
     def _find_best_swapped_slots(
-        self, best: CandidateAssignment, evidence: Evidence, first_swap: int, swap_count: int
+        self,
+        best: CandidateAssignment,
+        evidence: AssignmentEvidence,
+        first_swap: int,
+        swap_count: int,
     ) -> np.ndarray | None:
         """Return the best assignment (N,) with two channels swapped; None if none is better.
 

@@ -13,11 +13,11 @@ from collections import deque
 import numpy as np
 
 from an_control.monitor.costs import CostCalculator
-from an_control.monitor.forward_model import Expectation, ForwardModel, Prediction
+from an_control.monitor.forward_model import ChangePrediction, ExpectedReadings, ForwardModel
 from an_control.monitor.settings import MONITOR
 
 
-class SensorDelay:
+class SensorDelayEstimator:
     """An estimator of the readings' constant delay, which also predicts readings without delay.
 
     Args:
@@ -41,7 +41,7 @@ class SensorDelay:
         """Nats by which each possible delay has explained the readings better than the present
         estimate has."""
         self._ticks = self._turn = 0
-        self._noted: tuple[Expectation, np.ndarray] | None = None
+        self._noted: tuple[ExpectedReadings, np.ndarray] | None = None
 
     def store_and_get_delayed_action(self, action: np.ndarray) -> np.ndarray:
         """Store the last action (A,); return the action (A,) that this tick's readings follow.
@@ -61,7 +61,9 @@ class SensorDelay:
         """
         return self._actions[-self.ticks] if self.ticks else action
 
-    def store_tick_for_trying_delays(self, expectation: Expectation, signals: np.ndarray) -> None:
+    def store_tick_for_trying_delays(
+        self, expectation: ExpectedReadings, signals: np.ndarray
+    ) -> None:
         """Store a tick for the next `try_another_delay_on_stored_tick`, unless it is skipped.
 
         After the first ticks of an episode, most ticks are skipped to save time, as long as no
@@ -94,7 +96,7 @@ class SensorDelay:
         if (action == follows).all():
             return
         by_other = self._forward.predict_changes(signals[None], action[None])
-        both = Prediction(
+        both = ChangePrediction(
             *(np.concatenate(pair) for pair in zip(prediction, by_other, strict=True))
         )
         costs = self._costs.compute_reading_change_costs(reads - signals, both)

@@ -40,7 +40,7 @@ def estimate_noise_of_smoothest_channels(readings: np.ndarray) -> float:
     return float(smoothest / MONITOR.noise.of_second_difference)
 
 
-class SensorNoise:
+class SensorNoiseEstimator:
     """An estimator of the noise of all sensors, one level for all channels; it also filters it out.
 
     Args:

@@ -12,7 +12,7 @@ import numpy as np
 from an_control.monitor.settings import MONITOR
 
 
-class StuckSensors:
+class StuckSensorDetector:
     """A detector of stuck sensors, which replaces their readings by NaN.
 
     Readings arrive at input slots. A slot is stuck if it repeats its reading for some ticks in

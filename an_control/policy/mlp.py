@@ -34,7 +34,7 @@ def get_head_layers(arrays: Mapping[str, np.ndarray], layer_count: int) -> Layer
     )
 
 
-class Head:
+class ActionHead:
     """The last network of a policy, which computes the action by linear layers with activations.
 
     Args:
@@ -89,7 +89,7 @@ class MlpPolicy(PreviousActionMixin, Policy):
         self.nominal_ids: tuple[str, ...] = model.task.channels
         arrays = {name: value.astype(np.float64) for name, value in model.arrays.items()}
         layers = get_head_layers(arrays, len(model.sizes.head) + 1)
-        self._head = Head(layers, model.sizes.activation, model.sizes.output)
+        self._head = ActionHead(layers, model.sizes.activation, model.sizes.output)
         self._sizes = model.sizes
         self.reset()
 

@@ -198,7 +198,7 @@ def _add_head_nodes(graph: OnnxGraphBuilder, model: Model, x: str) -> str:
 
     Args:
         graph: The graph.
-        model: The policy, whose head is written (see `mlp.Head`).
+        model: The policy, whose head is written (see `mlp.ActionHead`).
         x: The name of the head's input.
     """
     sizes, array = model.sizes, convert_to_float64(model.arrays)

@@ -62,7 +62,7 @@ def step_gru(
     return np.asarray((1.0 - update) * new + update * units)
 
 
-class Recurrence:
+class RecurrentLayers:
     """The recurrent layers of a policy (LSTM, GRU or transformer), with their state.
 
     Args:

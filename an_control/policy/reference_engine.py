@@ -55,10 +55,10 @@ import numpy as np
 
 from an_control.policy.engine import JUMP_LIMIT, PolicyEngine
 from an_control.policy.exact_sums import ROUND_MASS, ROUND_OUTPUT, round_weights_for_exact_products
-from an_control.policy.mlp import Head, get_head_layers
+from an_control.policy.mlp import ActionHead, get_head_layers
 from an_control.policy.model_file import Model
 from an_control.policy.packed_weights import MAX_LOG
-from an_control.policy.recurrence import Recurrence, compute_logistic, step_gru, step_lstm
+from an_control.policy.recurrence import RecurrentLayers, compute_logistic, step_gru, step_lstm
 from an_control.policy.set_transformer import SetTransformer
 from an_control.policy.sizes import AttentionSizes
 from an_control.system.blas import one_blas_thread
@@ -93,8 +93,8 @@ class ReferenceEngine(PolicyEngine):
         )
         self._recurrence = None
         if sizes.recurrence is not None:
-            self._recurrence = Recurrence(sizes.recurrence, self.weight)
-        self._head = Head(
+            self._recurrence = RecurrentLayers(sizes.recurrence, self.weight)
+        self._head = ActionHead(
             get_head_layers(self.weight, len(sizes.head) + 1), sizes.activation, sizes.output
         )
         self.reset()

@@ -28,7 +28,7 @@ def watched(function):
     return call
 
 forward_model._apply_silu = watched(forward_model._apply_silu)
-mlp.Head.__call__ = watched(mlp.Head.__call__)
+mlp.ActionHead.__call__ = watched(mlp.ActionHead.__call__)
 policy = load_policy(sys.argv[1], engine=sys.argv[2])
 for values in np.random.default_rng(0).uniform(-1.0, 1.0, (60, len(policy.nominal_ids))):
     policy.step_array(values, policy.nominal_ids)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from an_control.monitor.costs import CostCalculator
-from an_control.monitor.forward_model import Expectation, Prediction
-from an_control.monitor.sensor_delay import SensorDelay
+from an_control.monitor.forward_model import ChangePrediction, ExpectedReadings
+from an_control.monitor.sensor_delay import SensorDelayEstimator
 from an_control.monitor.settings import MONITOR
 
 CHANNELS, ACTIONS, SD = 6, 2, 0.01
@@ -25,12 +25,12 @@ class Pulled:
 
     def predict_changes(self, readings, actions):
         change = -0.2 * readings + 0.1 * actions @ PULL
-        return Prediction(change, np.full_like(change, SD), np.zeros_like(change))
+        return ChangePrediction(change, np.full_like(change, SD), np.zeros_like(change))
 
     def compute_expected_readings(self, signals, action):
         prediction = self.predict_changes(signals[None], action[None])
         expected = signals + prediction.change[0]
-        return Expectation(signals, action, prediction, expected, expected)
+        return ExpectedReadings(signals, action, prediction, expected, expected)
 
 
 def late_robot(delays, noise=SD / 2, actions=None, seed=1):
@@ -38,7 +38,7 @@ def late_robot(delays, noise=SD / 2, actions=None, seed=1):
     present is from the truth; `delays` (T,) says how late they are."""
     rng = np.random.default_rng(seed)
     forward = Pulled()
-    lateness = SensorDelay(forward, CostCalculator(forward))
+    lateness = SensorDelayEstimator(forward, CostCalculator(forward))
     states = [np.zeros(CHANNELS, np.float32)]
     action, before, found = np.zeros(ACTIONS, np.float32), None, []
     for tick, delay in enumerate(delays):
@@ -86,7 +86,7 @@ def test_where_the_model_is_wrong_by_every_action_no_delay_is_found():
 
 def test_what_is_missing_says_nothing():
     forward = Pulled()
-    lateness = SensorDelay(forward, CostCalculator(forward))
+    lateness = SensorDelayEstimator(forward, CostCalculator(forward))
     missing = np.full(CHANNELS, np.nan, np.float32)
     for tick in range(100):
         followed = lateness.store_and_get_delayed_action(np.full(ACTIONS, tick % 2, np.float32))
@@ -98,7 +98,7 @@ def test_what_is_missing_says_nothing():
 
 
 def test_what_follows_is_what_the_next_tick_asks_for():
-    lateness = SensorDelay(Pulled(), CostCalculator(Pulled()))
+    lateness = SensorDelayEstimator(Pulled(), CostCalculator(Pulled()))
     actions = np.arange(12, dtype=np.float32).reshape(6, ACTIONS)
     for late in range(MONITOR.delay.max_ticks + 1):
         lateness.ticks = late

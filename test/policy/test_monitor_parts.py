@@ -20,9 +20,9 @@ from an_control.load import make_policy
 from an_control.monitor import kernels
 from an_control.monitor.assignment import Assignment
 from an_control.monitor.costs import CostCalculator
-from an_control.monitor.evidence import Evidence, SearchTimeBudget, TickRecord
-from an_control.monitor.forward_model import ForwardModel, Prediction
-from an_control.monitor.partial_search import PartialSearch
+from an_control.monitor.evidence import AssignmentEvidence, SearchTimeBudget, TickRecord
+from an_control.monitor.forward_model import ChangePrediction, ForwardModel
+from an_control.monitor.partial_search import PartialAssignmentSearch
 from an_control.monitor.search import MoveDetector
 from an_control.monitor.settings import MONITOR
 
@@ -82,7 +82,7 @@ def search_with_one_missing(classified, ordered):
         alike=np.eye(5, dtype=bool),
         compute_identity_classifier_costs=lambda reads, change, actions: classified.copy(),
     )
-    search = PartialSearch(forward, kernels.solve_assignment, ordered=ordered)
+    search = PartialAssignmentSearch(forward, kernels.solve_assignment, ordered=ordered)
     assignment = Assignment.make_nominal(5)
     for tick in range(60):
         readings = waves(tick)
@@ -186,7 +186,7 @@ def test_costs_are_the_same_by_the_formula_and_by_the_kernel(seed, ticks):
         binary=np.arange(6) >= 4,
         constant=np.array([False, True] * 3),
         usual_costs=rng.normal(size=6).astype(np.float32),
-        predict_changes=lambda readings, actions: Prediction(*np.ones((3, 1, 6), np.float32)),
+        predict_changes=lambda readings, actions: ChangePrediction(*np.ones((3, 1, 6), np.float32)),
     )
     costs = CostCalculator(forward)
     costs.noise_sd = 0.05 * (seed % 3)
@@ -194,7 +194,7 @@ def test_costs_are_the_same_by_the_formula_and_by_the_kernel(seed, ticks):
     moved[rng.random(moved.shape) < 0.1] = np.nan
     reads = np.round(rng.random((ticks, 6))).astype(np.float32)
     chance = rng.random((ticks, 6)).astype(np.float32)
-    expected, prediction = drawn(), Prediction(drawn(), np.exp(drawn()), chance)
+    expected, prediction = drawn(), ChangePrediction(drawn(), np.exp(drawn()), chance)
     kernel, formula = np.zeros((2, 6, 6))
     costs.add_tick_costs_to_matrix(kernel, moved, expected, reads, prediction)
     costs.add_tick_costs_uncompiled(formula, moved, expected, prediction.scale, reads, chance)
@@ -232,7 +232,7 @@ def test_an_assignment_keeps_each_signal_under_its_id_until_ids_follow_the_wirin
         0,
         2,
     ]
-    unpinned = swapped.copy_with_unpinned_outputs()
+    unpinned = swapped.copy_with_signals_under_own_ids()
     before, now = unpinned.renames
     assert (before.tolist(), now.tolist()) == ([0, 1, 2], [1, 0, 2])
     assert unpinned.copy_with_outputs_updated_from_slots(verifying_move=False).outputs.tolist() == [
@@ -258,7 +258,7 @@ def test_evidence_for_an_assignment_does_not_depend_on_when_it_was_asked_for(kep
             CostCalculator(forward),
             SearchTimeBudget(forward),
         )
-        evidence = Evidence(forward, costs, kept, budget)
+        evidence = AssignmentEvidence(forward, costs, kept, budget)
         evidence.restart_with_initial_costs(link)
         return evidence
 

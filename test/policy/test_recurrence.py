@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from an_control.policy.recurrence import Recurrence
+from an_control.policy.recurrence import RecurrentLayers
 from an_control.policy.sizes import RecurrenceSizes
 
 INPUTS = 3
@@ -89,7 +89,7 @@ def assert_agreement(torch, learned, sizes, inputs, cuts, resets):
     outputs = in_pieces(torch, module, inputs, cuts, resets)
     for row in range(inputs.shape[1]):
         ticks = {tick for tick, one in resets if one == row}
-        stepped = run(Recurrence(sizes, arrays), inputs[:, row], ticks)
+        stepped = run(RecurrentLayers(sizes, arrays), inputs[:, row], ticks)
         np.testing.assert_allclose(outputs[:, row], stepped, rtol=0, atol=1e-5)
 
 
@@ -146,7 +146,7 @@ def test_what_lies_beyond_the_windows_reach_has_no_influence_and_what_is_within_
     other = inputs.copy()
     other[0] += 1.0
     for outputs in (
-        [run(Recurrence(transformer, arrays), x[:, 0]) for x in (inputs, other)],
+        [run(RecurrentLayers(transformer, arrays), x[:, 0]) for x in (inputs, other)],
         [in_pieces(torch, module.double(), x.astype(float), (2, 6)) for x in (inputs, other)],
     ):
         difference = np.abs(outputs[0] - outputs[1]).reshape(len(inputs), -1).max(axis=1)
@@ -155,7 +155,7 @@ def test_what_lies_beyond_the_windows_reach_has_no_influence_and_what_is_within_
 
 
 def test_no_more_is_kept_than_the_window_however_long_it_runs(transformer):
-    recurrence = Recurrence(transformer, arrays_of(transformer))
+    recurrence = RecurrentLayers(transformer, arrays_of(transformer))
     kept = []
     for x in inputs_of(40)[:, 0]:
         recurrence.step(x)
@@ -165,13 +165,13 @@ def test_no_more_is_kept_than_the_window_however_long_it_runs(transformer):
 
 
 def test_after_a_reset_nothing_is_remembered(sizes):
-    recurrence, inputs = Recurrence(sizes, arrays_of(sizes)), inputs_of(8)[:, 0]
+    recurrence, inputs = RecurrentLayers(sizes, arrays_of(sizes)), inputs_of(8)[:, 0]
     first, again = run(recurrence, inputs), run(recurrence, inputs, {0})
     assert again.tobytes() == first.tobytes()
 
 
 def test_an_output_is_not_overwritten_by_the_next_tick(sizes):
-    recurrence, inputs = Recurrence(sizes, arrays_of(sizes)), inputs_of(2)[:, 0]
+    recurrence, inputs = RecurrentLayers(sizes, arrays_of(sizes)), inputs_of(2)[:, 0]
     first = recurrence.step(inputs[0])
     kept = first.tobytes()
     recurrence.step(inputs[1])
@@ -179,7 +179,7 @@ def test_an_output_is_not_overwritten_by_the_next_tick(sizes):
 
 
 def test_huge_inputs_stay_finite(sizes):
-    recurrence = Recurrence(sizes, arrays_of(sizes))
+    recurrence = RecurrentLayers(sizes, arrays_of(sizes))
     assert np.isfinite(run(recurrence, 1e6 * inputs_of(8)[:, 0])).all()
 
 
@@ -202,7 +202,7 @@ def test_a_gate_with_bias_2_passes_its_input_nearly_unchanged_at_first(torch, le
     def change(bias):
         torch.manual_seed(0)
         sizes = RecurrenceSizes("gtrxl", 32, 1, 4, 8)
-        policy = Recurrence(sizes, learned(INPUTS, sizes, bias).to_arrays())
+        policy = RecurrentLayers(sizes, learned(INPUTS, sizes, bias).to_arrays())
         pairs = np.random.default_rng(3).normal(size=(500, 2, 32))
         added = [policy.add_residual("recurrence.layers.0.attention", x, y) for x, y in pairs]
         x = pairs[:, 0]

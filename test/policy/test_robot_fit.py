@@ -23,7 +23,7 @@ from an_control.load import (
 from an_control.monitor.evidence import CandidateAssignment
 from an_control.monitor.forward_model import FitLimits
 from an_control.monitor.monitored_policy import MonitoredPolicy
-from an_control.monitor.robot_fit import RobotFit
+from an_control.monitor.robot_fit import RobotFitEstimator
 from an_control.monitor.settings import MONITOR
 from an_control.policy import ModelError, read_model, write_model
 
@@ -76,7 +76,7 @@ def test_a_robot_whose_sensors_are_slower_than_the_policy_gets_no_signal_moved(s
 def test_a_reading_of_a_robot_at_rest_that_changes_by_rounding_is_not_of_a_slow_sensor(
     change, slow
 ):
-    fit = RobotFit(FitLimits(10.0, 24.0, 0), 2, np.zeros(0, np.float32))
+    fit = RobotFitEstimator(FitLimits(10.0, 24.0, 0), 2, np.zeros(0, np.float32))
     before = np.zeros(2, np.float32)
     for tick in range(1000):
         readings = np.array([0.3 + change * (tick // 3 % 2), np.sin(tick)], np.float32)
@@ -109,7 +109,7 @@ def test_a_robot_that_fits_again_has_its_moves_found_again():
 
 
 def test_the_robot_fits_only_after_its_readings_were_explained_for_a_while():
-    fit = RobotFit(FitLimits(10.0, 24.0, 0), 3, np.zeros(0, np.float32))
+    fit = RobotFitEstimator(FitLimits(10.0, 24.0, 0), 3, np.zeros(0, np.float32))
     for _ in range(MONITOR.fit.seen_ticks - 1):
         fit.update_fit_from_excess_nll(5.0, assignment_known=True)
     cautious = fit.min_replacement_gain
@@ -205,7 +205,7 @@ def test_a_move_must_explain_its_own_channels_and_leave_little_or_explain_the_ot
     moved, others, ticks, believed
 ):
     """As the Ant's, of three velocities whose readings cost so many nats before and after it."""
-    fit = RobotFit(FitLimits(80.0, 24.0, 0), 12, np.zeros(0, np.float32))
+    fit = RobotFitEstimator(FitLimits(80.0, 24.0, 0), 12, np.zeros(0, np.float32))
     assert fit.does_move_explain_readings(*candidates(moved, others, ticks)) is believed
 
 
@@ -223,7 +223,7 @@ def test_a_robot_that_is_explained_otherwise_than_usual_needs_clearer_moves(
 ):
     """The first two as of a cheetah whose motors lag, where nothing had moved."""
     first, other = candidates(moved, others, ticks)
-    fit = RobotFit(FitLimits(80.0, 24.0, 0), 12, np.zeros(0, np.float32))
+    fit = RobotFitEstimator(FitLimits(80.0, 24.0, 0), 12, np.zeros(0, np.float32))
     assert fit.does_move_explain_readings(first, other)
     for _ in range(60):
         fit.update_fit_from_excess_nll(24.0, assignment_known=True)

@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
-from an_control.monitor.sensor_noise import SensorNoise, estimate_noise_of_smoothest_channels
+from an_control.monitor.sensor_noise import (
+    SensorNoiseEstimator,
+    estimate_noise_of_smoothest_channels,
+)
 from an_control.monitor.settings import MONITOR
 
 TICKS = MONITOR.noise.ticks
@@ -29,7 +32,7 @@ def test_the_noise_is_estimated_by_the_smoothest_channels(sd):
 
 
 def test_noise_sets_in_and_ends():
-    rng, noise = np.random.default_rng(2), SensorNoise(0.003, np.zeros(5, bool))
+    rng, noise = np.random.default_rng(2), SensorNoiseEstimator(0.003, np.zeros(5, bool))
     clean = smooth_and_rough(300, rng)
     clean[100:200] += 0.02 * rng.normal(size=(100, 5))
     began = [
@@ -40,7 +43,7 @@ def test_noise_sets_in_and_ends():
 
 
 def test_noise_is_estimated_and_filtered_while_channels_are_missing():
-    rng, noise = np.random.default_rng(2), SensorNoise(0.003, np.zeros(5, bool))
+    rng, noise = np.random.default_rng(2), SensorNoiseEstimator(0.003, np.zeros(5, bool))
     clean = smooth_and_rough(100, rng)
     clean += 0.02 * rng.normal(size=clean.shape)
     clean[:, 1] = clean[40:, 0] = np.nan
@@ -56,7 +59,7 @@ def test_noise_is_estimated_and_filtered_while_channels_are_missing():
 
 
 def test_signals_that_move_are_no_noise():
-    rng, noise = np.random.default_rng(4), SensorNoise(0.003, np.zeros(5, bool))
+    rng, noise = np.random.default_rng(4), SensorNoiseEstimator(0.003, np.zeros(5, bool))
     clean, order = smooth_and_rough(400, rng), np.arange(5)
     for tick, row in enumerate(clean):
         if tick % 10 == 9:
@@ -72,7 +75,7 @@ def test_a_model_that_is_right_filters_noise_and_one_that_is_wrong_does_not_over
     sd, rng, noise = (
         0.02,
         np.random.default_rng(3),
-        SensorNoise(0.003, np.zeros(5, bool)),
+        SensorNoiseEstimator(0.003, np.zeros(5, bool)),
     )
     true = np.zeros((TICKS + 200, 5), np.float32)
     readings = (true + sd * rng.normal(size=true.shape)).astype(np.float32)

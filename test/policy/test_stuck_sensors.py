@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from an_control.monitor.settings import MONITOR
-from an_control.monitor.stuck_sensors import StuckSensors
+from an_control.monitor.stuck_sensors import StuckSensorDetector
 
 STUCK = MONITOR.stuck
 SLOTS = 8
@@ -16,8 +16,8 @@ ALONE = np.where(np.arange(SLOTS) == 2, STUCK.min_excess, 0.0)
 
 
 @pytest.fixture
-def sensors() -> StuckSensors:
-    return StuckSensors(SLOTS, np.array([0.0, 1.0]), max_excess=10.0)
+def sensors() -> StuckSensorDetector:
+    return StuckSensorDetector(SLOTS, np.array([0.0, 1.0]), max_excess=10.0)
 
 
 def moving(tick: int, **held: float) -> np.ndarray:
@@ -28,7 +28,9 @@ def moving(tick: int, **held: float) -> np.ndarray:
     return readings
 
 
-def run(sensors: StuckSensors, ticks: range, excess: np.ndarray, **held: float) -> list[list[int]]:
+def run(
+    sensors: StuckSensorDetector, ticks: range, excess: np.ndarray, **held: float
+) -> list[list[int]]:
     """The stuck slots after each tick, where slot 7 is a contact's."""
     found = []
     for tick in ticks:
@@ -114,6 +116,6 @@ def test_nothing_is_stuck_while_most_signals_are_elsewhere_than_believed(sensors
 
 def test_a_slot_that_may_carry_a_constant_is_stuck_only_after_longer():
     values = np.array([0.0, 0.37, 1.0], np.float32)
-    sensors = StuckSensors(SLOTS, values, max_excess=10.0)
+    sensors = StuckSensorDetector(SLOTS, values, max_excess=10.0)
     found = run(sensors, range(2 * STUCK.still_ticks), ALONE, s2=np.float32(0.37))
     assert not any(found[: STUCK.still_ticks]) and found[-1] == [2]

@@ -33,10 +33,10 @@ from an_control.learning.training_disturbances import (
 )
 from an_control.load import make_policy
 from an_control.monitor.costs import CostCalculator
-from an_control.monitor.forward_model import FitLimits, ForwardModel, Prediction
+from an_control.monitor.forward_model import ChangePrediction, FitLimits, ForwardModel
 from an_control.monitor.monitor import IdentityMonitor
 from an_control.monitor.monitored_policy import MonitoredPolicy
-from an_control.monitor.robot_fit import RobotFit
+from an_control.monitor.robot_fit import RobotFitEstimator
 from an_control.monitor.settings import MONITOR
 from an_control.policy import Model
 from an_control.policy.sizes import MonitorValidation
@@ -282,7 +282,7 @@ def measure_forward_model_fit_limits(
 def _find_largest_slow_sensor_count(forward: ForwardModel, trace: EpisodeTrace) -> int:
     """Return the largest number of sensors that at one time seemed slower than the control rate."""
     limits, still = FitLimits(0.0, 0.0, 0), forward.still_values
-    fit = RobotFit(limits, len(forward.channels), still)
+    fit = RobotFitEstimator(limits, len(forward.channels), still)
     most, before = 0, np.full(len(forward.channels), np.nan)
     for readings in trace.readings:
         fit.update_slow_sensors(readings == before, readings)
@@ -355,7 +355,7 @@ def _compute_gains_of_best_wrong_assignment(
         found = np.zeros((len(everyone),) * 2)
         single = slice(tick, tick + 1)
         reads = readings[tick + 1 : tick + 2]
-        now = Prediction(*(part[single] for part in prediction))
+        now = ChangePrediction(*(part[single] for part in prediction))
         costs.add_tick_costs_to_matrix(found, reads, expected[single], reads, now)
         present = np.trace(found)
         if present - found.min(0).sum() > CONFUSED:
