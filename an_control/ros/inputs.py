@@ -143,16 +143,28 @@ CLOCK_STEP_NS = 10_000_000
 clock that is only slowed down or sped up moves less between two messages."""
 MAX_PUBLISHERS = 100
 GAP_PERIODS = 2
+LIVE_MESSAGES = 3
+"""After this number of messages that are sent as fast as they come, a publisher's clock that seems
+to have been set back counts as set back."""
 NEVER_NS = 1 << 62
 
 
 class MessageDelay:
     """A meter of how much longer a publisher's messages take than its fastest recent message.
 
-    Call it for each message with the times of publishing and of arrival.
+    Call it for each message with the times of publishing and of arrival. If the publisher's clock
+    is set back, all later messages seem to take longer. So when a message was published before an
+    earlier one, and the next messages come as fast as they are published, the delays start anew. A
+    queue of old messages comes faster than it was published, and so still counts as old.
     """
 
     def __init__(self) -> None:
+        self._newest_ns: int | None = None
+        """The latest time of publishing."""
+        self._live_since: tuple[int, int] | None = None
+        """The times of publishing and of arrival of the message after which the publisher's clock
+        may have been set back; None if it was not."""
+        self._live_count = 0
         self._began_ns: int | None = None
         self._count = 0
         self._least_ns = self._before_ns = 0
@@ -165,6 +177,11 @@ class MessageDelay:
                 from this machine's clock by a constant.
             now_ns: When it was received, by this machine's clock.
         """
+        if self._was_clock_set_back(published_ns, now_ns):
+            self._began_ns = self._newest_ns = None
+            self._count = 0
+        if self._newest_ns is None or published_ns > self._newest_ns:
+            self._newest_ns = published_ns
         delay_ns = now_ns - published_ns
         self._count += 1
         if self._began_ns is None:
@@ -174,6 +191,25 @@ class MessageDelay:
             self._least_ns, self._before_ns = delay_ns, self._least_ns
         self._least_ns = min(self._least_ns, delay_ns)
         return delay_ns - min(self._least_ns, self._before_ns)
+
+    def _was_clock_set_back(self, published_ns: int, now_ns: int) -> bool:
+        """Return whether this message shows that the publisher's clock was set back.
+
+        Args:
+            published_ns: When the message was published, by the publisher's clock.
+            now_ns: When it was received.
+        """
+        if self._newest_ns is None or published_ns > self._newest_ns - CLOCK_STEP_NS:
+            self._live_since = None
+            return False
+        if self._live_since is not None:
+            sent_ns = published_ns - self._live_since[0]
+            came_ns = now_ns - self._live_since[1]
+            if 0 < sent_ns < 2 * came_ns:
+                self._live_count += 1
+                return self._live_count >= LIVE_MESSAGES
+        self._live_since, self._live_count = (published_ns, now_ns), 1
+        return False
 
 
 class Arrivals:
