@@ -104,22 +104,18 @@ def find_model_path(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
         path: The path of a model file, or the name of a shipped model such as "ant".
 
     Raises:
-        ModelError: `path` is a plain name such as "ant", but neither a file nor a shipped model.
+        ModelError: `path` is a plain name such as "ant", without folder and suffix, but neither a
+            file nor a shipped model.
     """
     name = os.fspath(path)
-    if not name.isidentifier() or Path(path).is_file():
+    if not name or Path(name).name != name or Path(name).suffix or Path(name).is_file():
         return path
-    found = find_shipped_model_path(name)
-    if found is None:
-        names = sorted(one.stem for one in find_share_path("models").glob("*.safetensors"))
-        raise ModelError(f"{path}: neither a file nor a shipped model ({', '.join(names)})")
-    return found
-
-
-def find_shipped_model_path(name: str) -> Path | None:
-    """Return the path of the shipped model of this name, or None if there is none."""
-    path = find_share_path("models") / f"{name}.safetensors"
-    return path if name.isidentifier() and path.is_file() else None
+    shipped = {one.stem: one for one in find_share_path("models").glob("*.safetensors")}
+    if name not in shipped:
+        raise ModelError(
+            f"{path}: neither a file nor a shipped model ({', '.join(sorted(shipped))})"
+        )
+    return shipped[name]
 
 
 def make_policy(

@@ -60,6 +60,16 @@ ModelFile = Annotated[Path, Input.MODEL]
 replaces."""
 
 
+def check_timeout(timeout_s: float) -> None:
+    """Check the seconds of an option ``--timeout-s``.
+
+    Raises:
+        InputError: They are not more than 0, or above an hour.
+    """
+    if not 0.0 < timeout_s <= 3600.0:
+        raise InputError(f"--timeout-s {timeout_s:g}: must be more than 0, at most 3600")
+
+
 def require_packages(extra: str, *packages: str) -> None:
     """Check that these packages are installed and, for the extra ``ros``, that ROS 2 can be used.
 
@@ -105,22 +115,25 @@ def check_writable_outputs(verb: Any) -> None:
 def replace_model_names_by_paths(verb: Command) -> Command:
     """Replace names of shipped models, such as ``ant``, in a verb's options by file paths.
 
-    The path of an existing file, or text that is no such name, stays as it is.
+    A path with a folder or a suffix, or of something that exists, stays as it is.
 
     Args:
         verb: Instance of a verb's dataclass; its fields of type `ModelFile` are replaced.
 
     Returns:
         A copy of `verb` with the paths, or `verb` itself if nothing is replaced.
+
+    Raises:
+        ModelError: A name is neither a file nor a shipped model.
     """
     hints = get_type_hints(type(verb), include_extras=True)
     found = {}
     for field in fields(verb):  # type: ignore[arg-type]
         path = getattr(verb, field.name)
         if path is not None and _is_model_file_type(hints[field.name]) and not path.exists():
-            from an_control.load import find_shipped_model_path
+            from an_control.load import find_model_path
 
-            found[field.name] = find_shipped_model_path(str(path)) or path
+            found[field.name] = Path(find_model_path(path))
     return replace(verb, **found) if found else verb  # type: ignore[type-var]
 
 

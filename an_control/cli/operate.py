@@ -19,7 +19,14 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from an_control.cli.common import InputError, OutputFile, WorkError, require_packages, write_json
+from an_control.cli.common import (
+    InputError,
+    OutputFile,
+    WorkError,
+    check_timeout,
+    require_packages,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from an_control.ros.operator import NodeStatus, Operator
@@ -220,8 +227,7 @@ def _call_for_each_node_and_get_exit_status(
     all_nodes: bool = False,
 ) -> int:
     """Call a function for one or several policy nodes, and return the highest exit status."""
-    if not 0.0 < timeout_s <= 3600.0:
-        raise InputError(f"--timeout-s {timeout_s:g}: must be more than 0, at most 3600")
+    check_timeout(timeout_s)
     require_packages("ros", "rclpy")
     from rclpy.exceptions import NameValidationException
     from rclpy.validate_full_topic_name import validate_full_topic_name

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import tyro
 
-from an_control.cli.common import InputError, require_packages
+from an_control.cli.common import InputError, check_timeout, require_packages
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class RewireCommand:
 
     def run(self) -> int:
         """Rewire the node, print the result and return the exit status."""
+        check_timeout(self.timeout_s)
         require_packages("ros", "rclpy")
         parsed = [_convert_rewiring_to_node_parameter(change) for change in self.changes]
         changes = dict(parsed)

@@ -161,6 +161,7 @@ def test_without_a_node_it_ends_with_1_and_names_where_it_looked(program, verb):
         ["estop", "no name"],
         ["reset", "policy"],
         ["status", "--timeout-s", "0"],
+        ["rewire", "/policy", "tilt=other", "--timeout-s", "-1"],
     ],
 )
 def test_bad_input_ends_it_with_2(program, arguments):

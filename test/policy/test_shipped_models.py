@@ -23,8 +23,9 @@ def test_a_file_comes_before_the_shipped_model_of_its_name(tmp_path, monkeypatch
     assert policy.model.parameter_count != shipped.model.parameter_count
 
 
-def test_an_unknown_name_is_refused_with_those_that_ship():
+@pytest.mark.parametrize("name", ["aunt", "ant-2"])
+def test_an_unknown_name_is_refused_with_those_that_ship(name):
     with pytest.raises(
-        an_control.ModelError, match=r"^aunt: neither a file nor .*\(ant, ant_ppo, "
+        an_control.ModelError, match=rf"^{name}: neither a file nor .*\(ant, ant_ppo, "
     ):
-        an_control.load_policy("aunt")
+        an_control.load_policy(name)
