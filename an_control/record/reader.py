@@ -329,15 +329,18 @@ def is_same_topic(wired_topic: str, recorded_topic: str, namespace: str) -> bool
     """Return whether a topic name in a wiring file and one in a bag mean the same topic.
 
     Args:
-        wired_topic: The name in the wiring file, which may be relative.
+        wired_topic: The name in the wiring file, which may be relative, or private (`~/x`).
         recorded_topic: The name in the bag, which is a full name.
         namespace: The robot's namespace, which completes a relative name; "" allows any.
     """
     if wired_topic.startswith("/"):
         return wired_topic == recorded_topic
-    wired_topic = wired_topic.removeprefix("~/")
-    if namespace.strip("/"):
-        return recorded_topic == f"/{namespace.strip('/')}/{wired_topic}"
+    robot = f"/{namespace.strip('/')}" if namespace.strip("/") else ""
+    if wired_topic.startswith("~/"):  # below the policy node, whose name is not known here
+        place, _, node = recorded_topic.removesuffix(wired_topic[1:]).rpartition("/")
+        return recorded_topic.endswith(wired_topic[1:]) and bool(node) and robot in ("", place)
+    if robot:
+        return recorded_topic == f"{robot}/{wired_topic}"
     return recorded_topic == f"/{wired_topic}" or recorded_topic.endswith(f"/{wired_topic}")
 
 

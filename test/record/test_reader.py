@@ -12,7 +12,7 @@ from mcap.writer import Writer as McapWriter
 
 from an_control.record import reader
 from an_control.record.layout import BagEntry, BagError, FileHead
-from an_control.record.reader import Bag
+from an_control.record.reader import Bag, is_same_topic
 from an_control.record.writer import BagFolder
 
 TEXT = b"\0\1\0\0\6\0\0\0hello\0"
@@ -220,3 +220,21 @@ def test_what_is_no_bag_is_said(tmp_path: Path) -> None:
         "rosbag2_bagfile_information: {relative_file_paths: [a.db3.zstd], compression_format: zstd}"
     )
     assert "is compressed by rosbag2" in outcome(metadata)
+
+
+@pytest.mark.parametrize(
+    ("wired", "recorded", "namespace", "same"),
+    [
+        ("~/x", "/robot/policy/x", "robot", True),
+        ("~/x", "/robot/x", "robot", False),
+        ("~/x", "/other/policy/x", "robot", False),
+        ("~/x", "/robot/policy/x", "", True),
+        ("~/x", "/policy/x", "", True),
+        ("~/x", "/x", "", False),
+        ("x", "/robot/x", "/robot/", True),
+        ("x", "/robot/policy/x", "robot", False),
+        ("/x", "/robot/x", "robot", False),
+    ],
+)
+def test_a_private_topic_is_below_the_policy_node(wired, recorded, namespace, same) -> None:
+    assert is_same_topic(wired, recorded, namespace) == same
