@@ -321,11 +321,16 @@ def list_shadow_topics(command: CommandConfig) -> tuple[str, ...]:
     """Return, for each message of a command, the topic to which it is sent in shadow mode.
 
     In shadow mode commands are only proposed, and not sent to the robot. The topic is `~/proposed`.
-    If a command has several messages, each has a topic of its own below `~/proposed`.
+    If a command has several messages, each has a topic of its own below `~/proposed`. Where two
+    topics would be the same, as for `cmd` and `/cmd`, the message's index is put before them.
     """
     if len(command.messages) == 1:
         return ("~/proposed",)
-    return tuple(f"~/proposed/{one.topic.lstrip('~/')}" for one in command.messages)
+    names = [one.topic.lstrip("~/") for one in command.messages]
+    return tuple(
+        f"~/proposed/command_{i}/{name}" if names.count(name) > 1 else f"~/proposed/{name}"
+        for i, name in enumerate(names)
+    )
 
 
 class InsightOutput:

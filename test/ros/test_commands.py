@@ -17,6 +17,7 @@ from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory
 
 from an_control.control.controller import _set_previous_action
+from an_control.ros.outputs import list_shadow_topics
 
 BASE = """command:
   - topic: cmd_vel
@@ -162,6 +163,19 @@ def test_shadow_proposes_below_one_topic_each_and_commands_nothing(stand, refere
     values = [proposed.on("cmd_vel")[0].twist.linear.x, proposed.on("arm")[0].data[0]]
     assert values == reference.step(1) and not commanded.all
     assert not stand.peer.count_publishers("cmd_vel")
+
+
+def test_the_topics_of_proposals_differ_where_those_of_commands_do():
+    def list_topics(*topics: str) -> tuple[str, ...]:
+        return list_shadow_topics(
+            SimpleNamespace(messages=[SimpleNamespace(topic=t) for t in topics])
+        )
+
+    assert list_topics("cmd") == ("~/proposed",)
+    assert list_topics("cmd", "/arm") == ("~/proposed/cmd", "~/proposed/arm")
+    assert list_topics("cmd", "arm", "/cmd") == (
+        "~/proposed/command_0/cmd", "~/proposed/arm", "~/proposed/command_2/cmd",
+    )  # fmt: skip
 
 
 def test_a_topic_that_cannot_be_sent_keeps_the_safe_command_from_no_other(stand, monkeypatch):
