@@ -108,7 +108,7 @@ def find_model_path(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
             file nor a shipped model.
     """
     name = os.fspath(path)
-    if not name or Path(name).name != name or Path(name).suffix or Path(name).is_file():
+    if not name or Path(name).name != name or Path(name).suffix or os.path.isfile(name):
         return path
     shipped = {one.stem: one for one in find_share_path("models").glob("*.safetensors")}
     if name not in shipped:

@@ -114,6 +114,11 @@ class ActingPolicy:
         return self._next or self._now
 
     @property
+    def acting_and_pending_models(self) -> list[LoadedModel]:
+        """The model that acts, and any new one that is about to take over."""
+        return [one for one in (self._now, self._next, *self._given) if one is not None]
+
+    @property
     def ramp_s(self) -> float:
         """The seconds of the ramp from the safe command to the acting policy's commands.
 
@@ -436,10 +441,12 @@ class Controller:
                     " node, or stop it and start it again"
                 )
                 raise WiringError(wiring.file, name, Description("a change"), allowed)
-        model_path, model = self.acting.model_path, self.acting.policy.model
-        check_channel_kind(wiring, model_path, model)
+        models = [(one.path, one.policy.model) for one in self.acting.acting_and_pending_models]
+        for model_path, model in models:
+            check_channel_kind(wiring, model_path, model)
         table = self.table.make_rewired_table(wiring)
-        check_channels_of_fixed_order_model(wiring, table.ids, model_path, model)
+        for model_path, model in models:
+            check_channels_of_fixed_order_model(wiring, table.ids, model_path, model)
         return table
 
     def switch_wiring(self, table: ChannelTable) -> None:

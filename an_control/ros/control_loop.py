@@ -293,17 +293,18 @@ class Loop:
         self._inputs.check_message_types(table)
         return table
 
-    def rewire(self, table: ChannelTable) -> None:
+    def rewire(self, table: ChannelTable, file_text: str | None = None) -> None:
         """Switch to a changed wiring from the next tick on, and subscribe to its topics.
 
         Args:
             table: The table of the changed wiring, as `make_rewired_table` returned it.
+            file_text: The text of the wiring file if it was read again, for the recording.
 
         Raises:
             ValueError: A topic cannot be subscribed; then nothing is changed.
         """
         moved = self._inputs.resubscribe_and_get_moved_sources(table)
-        self._record.record_wiring(table.wiring, self.controller.wiring)
+        self._record.record_wiring(table.wiring, self.controller.wiring, file_text)
         self.controller.switch_wiring(table)
         self._ticker.set_sources([source.name for source in table.wiring.sources], moved)
         self._inputs.store_newest_messages_for_moved_sources(

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,7 +38,13 @@ from std_srvs.srv import Trigger
 from an_control.control.command_safety import EStop
 from an_control.control.controller import Controller
 from an_control.control.model_wiring_check import explain_control_rate_mismatch
-from an_control.load import EngineName, make_policy, resolve_monitor_setting, warm_up_policy
+from an_control.load import (
+    EngineName,
+    find_model_path,
+    make_policy,
+    resolve_monitor_setting,
+    warm_up_policy,
+)
 from an_control.monitor.recovery import resolve_stillness_threshold
 from an_control.policy import Model, Monitor, Policy, read_header, read_model
 from an_control.record.recorder import NodeRecorder
@@ -103,10 +110,12 @@ class ModelSwap:
     def explain_model_refusal(self, path: str) -> str:
         """Return why a model cannot replace the policy, or "" if its file's header shows no reason.
 
+        The model is given by its file's path, or by its name if it is shipped.
         A file without a header (ONNX), or with one of more than 64 KiB (`QUICK_HEADER`), is only
         checked later, by the background thread.
         """
         try:
+            path = os.fspath(find_model_path(path))
             model = read_header(path, QUICK_HEADER)
             if model is not None:
                 self._check_model(path, model)
@@ -115,7 +124,12 @@ class ModelSwap:
         return ""
 
     def request_model(self, path: str) -> None:
-        """Load a model file in the background, and let it replace the policy when it is ready."""
+        """Load a model in the background, and let it replace the policy when it is ready.
+
+        Args:
+            path: The model file, or the name of a shipped model.
+        """
+        path = os.fspath(find_model_path(path))
         with self._changed:
             self._newest = path
             self._controller.acting.new_model = f"checking {path}"
@@ -175,6 +189,11 @@ class ModelSwap:
         with self._changed:
             if self._newest is not None or self._closed:
                 return
+            if not isinstance(built, str):
+                try:  # the wiring may have changed since the file was read
+                    self._check_model(path, built.model)
+                except ValueError as error:
+                    built = str(error)
             if isinstance(built, str):
                 self._controller.acting.new_model = f"refused: {built}"
             else:
@@ -357,6 +376,8 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         for name in ("wiring", "model"):
             if not getattr(settings, name):
                 raise ValueError(f"parameter {name}: is not set; set it to the path of a file")
+        # The recorder reads the file too, so a shipped model's name becomes a path here.
+        settings = replace(settings, model=os.fspath(find_model_path(settings.model)))
         controller = Controller(
             settings.wiring,
             settings.model,
@@ -632,15 +653,16 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             wiring = self._loop.doctor.drop_corrections_of_rewired_channels(wiring, before)
         return self._loop.make_rewired_table(wiring)
 
-    def _rewire(self, table: ChannelTable) -> None:
+    def _rewire(self, table: ChannelTable, file_text: str | None = None) -> None:
         """Read sensors by this channel table from now on, and log what has changed.
 
         Args:
             table: The channel table of the changed wiring, which connects topics to the policy.
+            file_text: The text of the wiring file if it was read again, else None.
         """
         loop = self._get_configured_loop()
         before = loop.controller.wiring
-        loop.rewire(table)
+        loop.rewire(table, file_text)
         if conversions := table.wiring.list_changed_conversions(before):
             loop.restart_monitor(conversions)
         if loop.doctor is not None:
@@ -668,10 +690,8 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             table = self._loop.make_rewired_table(
                 self._wiring_parameters.declare_and_get_wiring(wiring)
             )
-            if self._recorder is not None:
-                text = read_regular_file(wiring.file).decode()
-                self._recorder.record_event("wiring", file=wiring.file, text=text)
-            self._rewire(table)
+            text = read_regular_file(wiring.file).decode()  # for the recording
+            self._rewire(table, text)
             if self._loop.doctor is not None:
                 self._loop.doctor.drop_all_findings()
             response.success = True

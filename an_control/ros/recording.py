@@ -186,14 +186,17 @@ class LoopRecord:
             number = self._controller.gate.last.count + 1 if reaches_robot else None
             self.recorder.record_command(kind, decided_ns, now_ns, stamp_ns, values, number)
 
-    def record_wiring(self, wiring: Wiring, previous: Wiring) -> None:
+    def record_wiring(self, wiring: Wiring, previous: Wiring, file_text: str | None) -> None:
         """Record that another wiring is used from now on.
 
         Args:
             wiring: The new wiring.
             previous: The wiring before it.
+            file_text: The text of the wiring file if it was read again, else None.
         """
         if self.recorder is not None:
+            if file_text is not None:
+                self.record_event("wiring", file=wiring.file, text=file_text)
             self.record_event("rewire", values=wiring.list_changed_settings(previous))
             self.recorder.set_source_numbers(wiring)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +11,13 @@ import pytest
 from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
 from stand import IDS, LIMITS, SCALE, Stand, readings_of
+from std_srvs.srv import Trigger
 
 from an_control import load_policy
 from an_control.policy import AttentionSizes, MlpSizes, write_model
 from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
+from an_control.ros import node
 
 TASK = Task(channels=IDS, actuators=("left", "right"), step_s=0.01)
 
@@ -151,8 +154,6 @@ def test_a_new_model_acts_in_its_own_order_of_actuators(stand, tmp_path):
 
 
 def test_an_ordered_model_is_not_rewired_to_other_channels_by_a_reload(stand, said):
-    from std_srvs.srv import Trigger
-
     model(stand.model, ordered=True)
     stand.start()
     stand.step(1)
@@ -160,6 +161,38 @@ def test_an_ordered_model_is_not_rewired_to_other_channels_by_a_reload(stand, sa
     answer = stand.call(Trigger, "policy/reload_wiring")
     assert not answer.success and "an ordered model" in answer.message
     stand.step(2)
+
+
+def test_a_reload_is_refused_for_a_new_model_that_is_about_to_take_over(stand, tmp_path):
+    model(stand.model)
+    stand.start()
+    stand.step(1)
+    other = model(tmp_path / "other.safetensors", ordered=True)
+    stand.node.set_parameters([Parameter("model", value=str(other))])
+    controller = stand.node._loop.controller
+    stand.until(lambda: controller.acting._given, "the new model built")
+    change(stand, *renamed("a"))
+    for step in (2, 3):  # it is built, and then it watches
+        answer = stand.call(Trigger, "policy/reload_wiring")
+        assert not answer.success and "an ordered model" in answer.message
+        stand.step(step)
+
+
+def test_a_model_that_a_reload_has_made_unfit_while_it_was_built_is_refused(
+    stand, tmp_path, monkeypatch
+):
+    model(stand.model)
+    stand.start()
+    reloaded = threading.Event()
+    monkeypatch.setattr(node, "warm_up_policy", lambda policy: reloaded.wait(30.0))
+    other = model(tmp_path / "other.safetensors", ordered=True)
+    stand.node.set_parameters([Parameter("model", value=str(other))])
+    change(stand, *renamed("a"))
+    assert stand.call(Trigger, "policy/reload_wiring").success
+    reloaded.set()
+    acting = stand.node._loop.controller.acting
+    stand.until(lambda: "refused" in acting.new_model, "the refusal")
+    assert "an ordered model" in acting.new_model and not acting._given
 
 
 def test_what_a_wildcard_finds_beyond_the_models_channels_is_said(stand, said):

@@ -299,6 +299,42 @@ def test_a_file_that_vanishes_while_it_is_read_again_is_refused_and_all_stays(
     assert list(stand.step(1).effort) == reference.step(1)
 
 
+def test_a_wiring_that_cannot_be_subscribed_is_not_recorded(stand, tmp_path, monkeypatch):
+    stand.start(record=str(tmp_path / "bags"))
+    recorded: list[str] = []
+    monkeypatch.setattr(
+        stand.node._recorder, "record_event", lambda kind, *_, **__: recorded.append(kind)
+    )
+
+    def refuse(table):
+        raise ValueError("cannot be subscribed")
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(stand.node._loop._inputs, "resubscribe_and_get_moved_sources", refuse)
+        assert reload(stand) == "cannot be subscribed"
+    assert recorded == []
+    assert not reload(stand)
+    assert recorded == ["wiring", "rewire"]
+
+
+def test_a_reload_declares_only_the_parameters_that_have_changed(stand, monkeypatch):
+    stand.start()
+    declared: list[str] = []
+    declare = stand.node.declare_parameters
+
+    def record_and_declare(namespace, parameters, **options):
+        declared.extend(one[0] for one in parameters)
+        return declare(namespace, parameters, **options)
+
+    monkeypatch.setattr(stand.node, "declare_parameters", record_and_declare)
+    assert not reload(stand)
+    assert declared == []
+    stand.wiring.write_text(stand.wiring.read_text().replace("vector.x", "vector.z"))
+    assert not reload(stand)
+    assert declared == [f"{X}.field"]
+    assert value(stand, f"{X}.field") == "vector.z"
+
+
 UNREADABLE = {
     "no stamps, in lockstep": (
         "  eye: {topic: numbers, type: std_msgs/msg/Float64MultiArray, max_age_s: 0}",

@@ -130,6 +130,23 @@ def test_a_model_that_cannot_act_is_refused_with_a_reason_and_the_old_one_stays(
     assert stand.node.get_parameter("model").value == str(stand.model)
 
 
+def test_a_shipped_model_is_given_by_its_name_at_the_start_and_at_run_time(
+    stand, tmp_path, reference, monkeypatch
+):
+    monkeypatch.setattr("an_control.load.find_share_path", lambda name: tmp_path)
+    tiny = tiny_model(tmp_path / "tiny.safetensors")
+    stand.start(model="tiny", record=str(tmp_path / "bags"))
+    assert list(stand.step(1).effort) == reference.step(1)
+    assert stand.node._loop.controller.acting.model_path == str(tiny)
+    path = other_model(tmp_path / "other.safetensors")
+    result = set_model(stand, "other")
+    assert result.successful, result.reason
+    swapped(stand, path)
+    result = set_model(stand, "nobody")
+    assert not result.successful
+    assert "nobody: neither a file nor a shipped model (model, other, tiny)" in result.reason
+
+
 @pytest.mark.parametrize("value", [3, "", "\0", "x" * 5000, ["a"], float("nan")])
 def test_hostile_values_of_the_model_parameter_are_refused(stand, reference, value):
     stand.start()
