@@ -50,7 +50,7 @@ from an_control.system.priority import (
     exclude_new_objects_from_gc,
     set_real_time_priority,
 )
-from an_control.wiring import ChannelTable, Readings, Wiring, WiringError
+from an_control.wiring import ChannelTable, Wiring, WiringError
 from an_control.wiring.checked_yaml import Description
 from an_control.wiring.messages import get_stamp_field
 
@@ -152,18 +152,23 @@ class Loop:
                     node.get_logger(), controller, self.correct_scales_and_offsets, corrects
                 )
                 opened.callback(self.doctor.close)
-            self._reports = LoopReports(
+            self.ticks = TickTimes(controller.step_s, real_time=not lockstep)
+            self.events = EventLog(node.get_logger(), controller)
+            self._insight = InsightOutput(node, has_images=bool(controller.wiring.images))
+            opened.callback(self._insight.close)
+            self._diagnostics_publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
+            opened.callback(node.destroy_publisher, self._diagnostics_publisher)
+            self.diagnostics = DiagnosticsReport(
                 node,
                 controller,
-                clock,
+                self.ticks,
                 self._guard.watchdog,
                 self._inputs,
                 self._output,
-                lockstep=lockstep,
+                real_time=not lockstep,
                 recorder=recorder,
                 doctor=self.doctor,
             )
-            opened.callback(self._reports.close)
             reporter = node.create_timer(
                 DIAGNOSTICS_S, self._publish_diagnostics, clock=make_steady_clock()
             )
@@ -198,7 +203,9 @@ class Loop:
         self._record.record_event("activate", bring_up=not self._output.shadow)
         self.controller.start(bring_up=not self._output.shadow)
         self._ticker.accept_any_next_stamp()
-        self._reports.start_reporting()
+        self.ticks.ignore_gap_before_next_tick()
+        self._log_unusual_settings()
+        self.events.forget_logged_changes(time.monotonic())  # what still applies is logged again
         self.active, self._broken = True, False
         self._publish_commands_from_now(shadow=self._output.shadow)
         self._guard.priority.request()
@@ -234,7 +241,7 @@ class Loop:
         else:
             self.controller.start(bring_up=False)
         self._publish_commands_from_now(shadow=shadow)
-        self._reports.events.forget_logged_changes(time.monotonic())
+        self.events.forget_logged_changes(time.monotonic())
 
     def _publish_commands_from_now(self, *, shadow: bool) -> None:
         """Start to publish commands; also start the watchdog if they are sent to the robot.
@@ -375,64 +382,55 @@ class Loop:
     def _run_tick(self, stamp_ns: int | None) -> None:
         """Make one tick: read, estimate, decide, limit, send; then report it.
 
-        An error in the tick deactivates the node, which then sends the safe command.
+        If the decision has taken too long, the safe command is sent instead, because the readings
+        are too old. An error in the tick deactivates the node, which then sends the safe command.
 
         Args:
             stamp_ns: The stamp of the readings to use in lockstep, else None.
         """
         if self._broken:
             return
+        controller, clock = self.controller, self._clock
         begin_s = self._guard.begin_tick_and_read_time_s()
         try:
-            now_ns = self._guard.ticked_ns = self._clock.now_ns()
+            now_ns = self._guard.ticked_ns = clock.now_ns()
             self._ticker.record_tick(now_ns, stamp_ns)
             self._record.begin_tick(now_ns, stamp_ns)
-            before = self.controller.gate.last.values
-            readings = self.controller.read_sensors_and_step_policy(
-                now_ns, stamp_ns
-            )  # read, estimate, decide
+            before = controller.gate.last.values
+            # read, estimate, decide
+            readings = controller.read_sensors_and_step_policy(now_ns, stamp_ns)
             self._record.record_tick(sends_command=self.active)
-            if self.active:
-                sent_ns = self._send_command_and_get_stamp_ns(stamp_ns, begin_s)  # limit, send
-                end_s = time.perf_counter()
-                self.controller.acting.policy.prepare_next_tick()
+            if not self.active:
+                self._record.record_readings(readings)
+                return
+            decided_s = time.perf_counter()
+            sent_ns = clock.read_ros_time_ns() if stamp_ns is None else stamp_ns
+            with self._output.lock:  # limit, send
+                if self._guard.exceeds_watchdog_timeout(decided_s - begin_s):
+                    kind = CommandKind.TOO_LATE
+                    command = controller.gate.restart_ramp_and_get_safe_command()
+                else:
+                    kind = CommandKind.POLICY
+                    decided_ns = clock.now_ns() if stamp_ns is None else None
+                    command = controller.compute_command(decided_ns)
+                    self._record.decided_ns = decided_ns
+                sent = self._output.send(command, sent_ns, kind)
+            if sent:
+                self._guard.watchdog.record_command(time.monotonic())
+            end_s = time.perf_counter()
+            self._guard.log_slow_sending(end_s - decided_s)
+            controller.acting.policy.prepare_next_tick()
             self._record.record_readings(readings)
-            if self.active:
-                self._reports.report_tick(readings, now_ns, sent_ns, begin_s, end_s)
-                if self.doctor is not None:
-                    self.doctor.record_tick_and_check_readings(readings, before, now_ns, stamp_ns)
+            age_s = (now_ns - readings.since_ns) / 1e9 if readings.ids else nan
+            self.ticks.record_tick(begin_s, end_s, age_s + end_s - begin_s)
+            self._insight.publish(readings, controller.acting.policy, controller.table, sent_ns)
+            self.events.log_changes(readings, time.monotonic(), shadow=self._output.shadow)
+            if self.doctor is not None:
+                self.doctor.record_tick_and_check_readings(readings, before, now_ns, stamp_ns)
         except Exception as error:
             self._deactivate_after_error(error)
         finally:
             self._guard.end_tick()
-
-    def _send_command_and_get_stamp_ns(self, stamp_ns: int | None, tick_begin_s: float) -> int:
-        """Limit and send the command of the tick. Return the stamp of the command in ns.
-
-        If the tick has taken too long, the safe command is sent instead, because the readings are
-        too old.
-
-        Args:
-            stamp_ns: The stamp of the readings in lockstep, else None.
-            tick_begin_s: The start of the tick in seconds, by `time.perf_counter`.
-        """
-        controller, decided_s = self.controller, time.perf_counter()
-        sent_ns = self._clock.read_ros_time_ns() if stamp_ns is None else stamp_ns
-        with self._output.lock:
-            if self._guard.exceeds_watchdog_timeout(decided_s - tick_begin_s):
-                command, kind = (
-                    controller.gate.restart_ramp_and_get_safe_command(),
-                    CommandKind.TOO_LATE,
-                )
-            else:
-                decided_ns = self._clock.now_ns() if stamp_ns is None else None
-                command, kind = controller.compute_command(decided_ns), CommandKind.POLICY
-                self._record.decided_ns = decided_ns
-            sent = self._output.send(command, sent_ns, kind)
-        if sent:
-            self._guard.watchdog.record_command(time.monotonic())
-        self._guard.log_slow_sending(time.perf_counter() - decided_s)
-        return sent_ns
 
     def _deactivate_after_error(self, error: Exception) -> None:
         """Log an error in a tick, deactivate the node, and stop ticking until it is activated."""
@@ -471,8 +469,24 @@ class Loop:
 
     def _publish_diagnostics(self) -> None:
         """Publish the diagnostics; a timer calls this once a second, also without ticks."""
-        self._reports.publish_diagnostics(self.active)
+        message = self.diagnostics.make_message(self.active, self._clock.now_ns())
+        set_stamp(message.header.stamp, self._clock.read_ros_time_ns())
+        self._diagnostics_publisher.publish(message)
         self._record.flush_if_no_recent_tick()
+
+    def _log_unusual_settings(self) -> None:
+        """Log which timeouts are off, and warn of a ramp that the model was not trained with."""
+        logger, sources = self._guard.logger, self.controller.wiring.sources
+        off = [f"source {source.name!r}" for source in sources if not source.max_age_s]
+        if off and not self._ticker.lockstep:
+            logger.info(f"messages of any age count (max_age_s is 0): {', '.join(off)}")
+        if not self._guard.watchdog.timeout_s:
+            logger.info("the watchdog is off (parameter watchdog_s)")
+        acting = self.controller.acting
+        if warning := describe_ramp_longer_than_trained(
+            acting.ramp_s, acting.model_path, acting.policy.model
+        ):
+            logger.warning(warning)
 
 
 class LoopGuard:
@@ -611,109 +625,6 @@ class LoopGuard:
             f"a tick began only {limit_s - runs_s:.3f} s after the last command: the executor is"
             " busy, or the machine is"
         )
-
-
-class LoopReports:
-    """A publisher of what a control loop does: diagnostics, log lines, readings and attention.
-
-    Args:
-        node: Owns the publishers.
-        controller: The controller whose readings and policy are reported.
-        clock: The loop's clock.
-        watchdog: The loop's watchdog.
-        inputs: The loop's subscriptions.
-        output: The loop's command publishers.
-        lockstep: Whether ticks wait for a simulator.
-        recorder: The recorder, whose state is reported; None: nothing is recorded.
-        doctor: The wiring doctor, whose findings are reported; None: there is none.
-    """
-
-    def __init__(
-        self,
-        node: Node,
-        controller: Controller,
-        clock: LoopClock,
-        watchdog: Watchdog,
-        inputs: Inputs,
-        output: CommandOutput,
-        *,
-        lockstep: bool,
-        recorder: NodeRecorder | None,
-        doctor: RunningDoctor | None,
-    ) -> None:
-        self._node, self._controller, self._clock = node, controller, clock
-        self._output, self._watchdog, self._lockstep = output, watchdog, lockstep
-        self.ticks = TickTimes(controller.step_s, real_time=not lockstep)
-        self.events = EventLog(node.get_logger(), controller)
-        self._insight = InsightOutput(node, has_images=bool(controller.wiring.images))
-        self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
-        self.diagnostics = DiagnosticsReport(
-            node,
-            controller,
-            self.ticks,
-            watchdog,
-            inputs,
-            output,
-            real_time=not lockstep,
-            recorder=recorder,
-            doctor=doctor,
-        )
-
-    def start_reporting(self) -> None:
-        """Log unusual settings when the loop starts to act.
-
-        What was logged before is logged again where it still applies.
-        """
-        self.ticks.ignore_gap_before_next_tick()
-        self._log_unusual_settings()
-        self.events.forget_logged_changes(time.monotonic())
-
-    def report_tick(
-        self, readings: Readings, now_ns: int, sent_ns: int, begin_s: float, end_s: float
-    ) -> None:
-        """Publish the readings and the attention of a tick, record its times, and log what changed.
-
-        Args:
-            readings: The sensor readings of the tick.
-            now_ns: The time of the tick in ns, against which the age of readings is measured.
-            sent_ns: The stamp of the tick's command in ns.
-            begin_s: The start of the tick in seconds, by `time.perf_counter`.
-            end_s: The time at which the command was sent, by the same clock.
-        """
-        age_s = (now_ns - readings.since_ns) / 1e9 if readings.ids else nan
-        self.ticks.record_tick(begin_s, end_s, age_s + end_s - begin_s)
-        policy, table = self._controller.acting.policy, self._controller.table
-        self._insight.publish(readings, policy, table, sent_ns)
-        self.events.log_changes(readings, time.monotonic(), shadow=self._output.shadow)
-
-    def publish_diagnostics(self, active: bool) -> None:
-        """Publish the diagnostics of all parts of the loop.
-
-        Args:
-            active: Whether the node is active.
-        """
-        message = self.diagnostics.make_message(active, self._clock.now_ns())
-        set_stamp(message.header.stamp, self._clock.read_ros_time_ns())
-        self._publisher.publish(message)
-
-    def close(self) -> None:
-        """Destroy the publishers."""
-        self._insight.close()
-        self._node.destroy_publisher(self._publisher)
-
-    def _log_unusual_settings(self) -> None:
-        """Log which timeouts are off, and warn of a ramp that the model was not trained with."""
-        logger, sources = self._node.get_logger(), self._controller.wiring.sources
-        off = [f"source {source.name!r}" for source in sources if not source.max_age_s]
-        if off and not self._lockstep:
-            logger.info(f"messages of any age count (max_age_s is 0): {', '.join(off)}")
-        if not self._watchdog.timeout_s:
-            logger.info("the watchdog is off (parameter watchdog_s)")
-        acting = self._controller.acting
-        if warning := describe_ramp_longer_than_trained(
-            acting.ramp_s, acting.model_path, acting.policy.model
-        ):
-            logger.warning(warning)
 
 
 def _check_any_source_has_stamps(table: ChannelTable) -> None:

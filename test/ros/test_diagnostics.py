@@ -244,7 +244,7 @@ def reports(stand, count: int, between) -> list:
     now_ns = loop._clock.now_ns()
     for number in range(count):
         between(number)
-        found.append(loop._reports.diagnostics.make_message(True, now_ns + number * 10**9).status)
+        found.append(loop.diagnostics.make_message(True, now_ns + number * 10**9).status)
     return [next(s for s in one if s.name.endswith("source joints")) for one in found]
 
 

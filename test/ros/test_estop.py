@@ -162,9 +162,7 @@ def test_another_reason_for_the_safe_command_is_logged_too_and_other_figures_are
         lambda: step_on.advance(1) or stand.node._loop.controller.safe_cause == "min_present_share",
         "too little is left",
     )
-    stand.until(
-        lambda: step_on.advance(1) or stand.node._loop._reports.ticks.count > 20, "more ticks"
-    )
+    stand.until(lambda: step_on.advance(1) or stand.node._loop.ticks.count > 20, "more ticks")
     log = capfd.readouterr().err
     assert log.count("safe command: e-stop by service") == 1
     assert log.count("safe command: 0 of 4 channels present") == 1

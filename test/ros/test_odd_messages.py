@@ -78,7 +78,7 @@ def test_one_message_with_stray_names_does_not_stop_the_robot(stand, capfd):
 
 def test_the_diagnostics_of_a_source_name_what_is_missing_and_count_strays(stand):
     lose_the_right_joint(stand)
-    report = stand.node._loop._reports.diagnostics
+    report = stand.node._loop.diagnostics
     now_present(stand)
     status = report.make_message(True, stand.node._loop._clock.now_ns()).status
     (joints,) = [one for one in status if one.name.endswith("source joints")]

@@ -54,12 +54,12 @@ def test_a_timer_that_was_due_before_a_tick_makes_no_second_one(stand):
     for step in range(1, 6):
         step_on(step)
     loop = stand.node._loop
-    stand.until(lambda: loop._reports.ticks.count >= 5, "five ticks")
-    count = loop._reports.ticks.count
+    stand.until(lambda: loop.ticks.count >= 5, "five ticks")
+    count = loop.ticks.count
     loop._ticker.tick_when_due()  # as the events executor does
-    assert loop._reports.ticks.count == count
+    assert loop.ticks.count == count
     step_on.advance(1.5)
-    stand.until(lambda: loop._reports.ticks.count > count, "a tick without readings")
+    stand.until(lambda: loop.ticks.count > count, "a tick without readings")
 
 
 def proposals(stand: Stand) -> list[JointState]:
@@ -172,7 +172,7 @@ def test_before_the_first_message_a_source_is_waited_for_and_only_later_missed(
     assert log.count("[INFO]") == log.count("waiting for the first message of joints, tilt") == 1
     assert "[WARN]" not in log and "[ERROR]" not in log
     monkeypatch.setattr(diagnostics, "START_S", 0.0)  # and some more
-    stand.node._loop._reports.events._patient_until_s = 0.0
+    stand.node._loop.events._patient_until_s = 0.0
     count = len(stand.commands)
     stand.until(lambda: len(stand.commands) > count + 4, "safe commands")
     log = capfd.readouterr().err

@@ -435,7 +435,7 @@ def test_a_source_that_a_rewiring_adds_is_waited_for_before_it_is_missed(stand, 
     monkeypatch.setattr(diagnostics, "START_S", 1e9)
     stand.start()
     stand.step(1)
-    stand.node._loop._reports.events._patient_until_s = 0.0  # the start is over
+    stand.node._loop.events._patient_until_s = 0.0  # the start is over
     text = stand.wiring.read_text()
     spare = "sources:\n  spare: {topic: spare, type: sensor_msgs/msg/Imu, max_age_s: 1}\n"
     stand.wiring.write_text(text.replace("sources:\n", spare))

@@ -76,7 +76,7 @@ def publish(stand, publisher, step: int, names: list[str], value: float) -> None
 
 
 def source_status(stand):
-    statuses = stand.node._loop._reports.diagnostics.make_message(
+    statuses = stand.node._loop.diagnostics.make_message(
         True, stand.node._loop._clock.now_ns()
     ).status
     (found,) = [one for one in statuses if one.name.endswith("source joints")]
