@@ -60,16 +60,6 @@ ModelFile = Annotated[Path, Input.MODEL]
 replaces."""
 
 
-def check_timeout(timeout_s: float) -> None:
-    """Check the seconds of an option ``--timeout-s``.
-
-    Raises:
-        InputError: They are not more than 0, or above an hour.
-    """
-    if not 0.0 < timeout_s <= 3600.0:
-        raise InputError(f"--timeout-s {timeout_s:g}: must be more than 0, at most 3600")
-
-
 def require_packages(extra: str, *packages: str) -> None:
     """Check that these packages are installed and, for the extra ``ros``, that ROS 2 can be used.
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import tyro
 from rich.box import SIMPLE
@@ -19,17 +19,23 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from an_control.cli.common import (
-    InputError,
-    OutputFile,
-    WorkError,
-    check_timeout,
-    require_packages,
-    write_json,
-)
+from an_control.cli.common import InputError, OutputFile, WorkError, require_packages, write_json
 
 if TYPE_CHECKING:
     from an_control.ros.operator import NodeStatus, Operator
+
+
+class NodeCommand(Protocol):
+    """A verb that makes a request to a policy node."""
+
+    @property
+    def node(self) -> str:
+        """The node's full name; "" for the only one that runs."""
+
+    @property
+    def timeout_s(self) -> float:
+        """Seconds to wait for the node's answer."""
+
 
 FIGURES = {
     "policy": ("tick p50 [us]", "tick p99 [us]", "missed deadlines", "recoveries"),
@@ -102,7 +108,7 @@ class EstopCommand:
 
     def run(self) -> int:
         """Latch the e-stop of one or all policy nodes and return the exit status."""
-        return _request_and_get_exit_status(
+        return request_and_get_exit_status(
             self,
             "estop",
             lambda operator, node: operator.latch_estop(node),
@@ -126,7 +132,7 @@ class ResetCommand:
         """Clear the e-stop, or the policy's memory, and return the exit status."""
         service = "reset_state" if self.memory else "reset_estop"
         done = "memory cleared" if self.memory else "e-stop cleared"
-        return _request_and_get_exit_status(
+        return request_and_get_exit_status(
             self, "reset", lambda operator, node: operator.call_trigger_service(node, service), done
         )
 
@@ -153,7 +159,7 @@ class ShadowCommand:
         done = (
             "proposes commands, and sends none" if on else "commands the robot while it is active"
         )
-        return _request_and_get_exit_status(
+        return request_and_get_exit_status(
             self, "shadow", lambda operator, node: operator.set_shadow(node, on), done
         )
 
@@ -169,7 +175,7 @@ class ActivateCommand:
 
     def run(self) -> int:
         """Activate the node and return the exit status."""
-        return _request_and_get_exit_status(
+        return request_and_get_exit_status(
             self, "activate", lambda operator, node: operator.change_state(node, "active"), "active"
         )
 
@@ -185,7 +191,7 @@ class DeactivateCommand:
 
     def run(self) -> int:
         """Deactivate the node and return the exit status."""
-        return _request_and_get_exit_status(
+        return request_and_get_exit_status(
             self,
             "deactivate",
             lambda operator, node: operator.change_state(node, "inactive"),
@@ -193,8 +199,8 @@ class DeactivateCommand:
         )
 
 
-def _request_and_get_exit_status(
-    command: EstopCommand | ResetCommand | ShadowCommand | ActivateCommand | DeactivateCommand,
+def request_and_get_exit_status(
+    command: NodeCommand,
     verb: str,
     request: Callable[[Operator, str], str],
     success_text: str,
@@ -227,7 +233,8 @@ def _call_for_each_node_and_get_exit_status(
     all_nodes: bool = False,
 ) -> int:
     """Call a function for one or several policy nodes, and return the highest exit status."""
-    check_timeout(timeout_s)
+    if not 0.0 < timeout_s <= 3600.0:
+        raise InputError(f"--timeout-s {timeout_s:g}: must be more than 0, at most 3600")
     require_packages("ros", "rclpy")
     from rclpy.exceptions import NameValidationException
     from rclpy.validate_full_topic_name import validate_full_topic_name

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import tyro
 
-from an_control.cli.common import InputError, check_timeout, require_packages
+from an_control.cli.common import InputError
+from an_control.cli.operate import request_and_get_exit_status
+
+if TYPE_CHECKING:
+    from an_control.ros.operator import Operator
 
 
 @dataclass(frozen=True)
@@ -31,8 +35,6 @@ class RewireCommand:
 
     def run(self) -> int:
         """Rewire the node, print the result and return the exit status."""
-        check_timeout(self.timeout_s)
-        require_packages("ros", "rclpy")
         parsed = [_convert_rewiring_to_node_parameter(change) for change in self.changes]
         changes = dict(parsed)
         if bool(changes) == self.reload:
@@ -41,25 +43,17 @@ class RewireCommand:
             keys = [key for key, _ in parsed]
             twice = next(key for key in keys if keys.count(key) > 1)
             raise InputError(f"{twice}: is given twice, must be given once")
-        from an_control.ros.operator import reload_wiring, rewire
+        done = [" now reads ".join(change.split("=", 1)) for change in self.changes]
 
-        try:
+        def request(operator: Operator, node: str) -> str:
+            """Rewire the node, and return why it refuses, or ""."""
             if self.reload:
-                refusal = reload_wiring(self.node, self.timeout_s)
-            else:
-                refusal = rewire(self.node, changes, self.timeout_s)
-        except TimeoutError:
-            refusal = f"{self.node} did not answer within {self.timeout_s:g} s"
-        except ValueError as error:
-            raise InputError(str(error)) from error
-        if refusal:
-            print(f"an-control rewire: {refusal}", file=sys.stderr)
-            return 1
-        for change in self.changes:
-            print(f"{self.node}: {' now reads '.join(change.split('=', 1))}")
-        if self.reload:
-            print(f"{self.node}: wiring read again")
-        return 0
+                return operator.call_trigger_service(node, "reload_wiring")
+            return operator.rewire(node, changes)
+
+        return request_and_get_exit_status(
+            self, "rewire", request, f"\n{self.node}: ".join(done or ["wiring read again"])
+        )
 
 
 def _convert_rewiring_to_node_parameter(change: str) -> tuple[str, str]:

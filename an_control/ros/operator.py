@@ -250,13 +250,57 @@ class Operator:
         Raises:
             TimeoutError: The node is not there or does not answer.
         """
+        return self._set_parameters(self._wait_for_parameter_client(node), {"shadow": on})
+
+    def rewire(self, node: str, changes: Mapping[str, str]) -> FailureReason:
+        """Rewire a node by its parameters, all or none. Return why that failed, or "".
+
+        Args:
+            node: Full name of the node.
+            changes: New values by parameter name, such as `sources.imu.topic` (see
+                `Wiring.rewirable_settings`).
+
+        Raises:
+            TimeoutError: The node is not there or does not answer.
+        """
+        client = self._wait_for_parameter_client(node)
+        listed = call_until_answered(
+            self._caller,
+            lambda: client.list_parameters(list(PREFIXES), 0),
+            self._compute_deadline_s(),
+        )
+        for key in changes:
+            if key not in listed.result.names:
+                return f"it has no {_describe_unknown_wiring_parameter(key, listed.result.names)}"
+        return self._set_parameters(client, changes)
+
+    def _wait_for_parameter_client(self, node: str) -> AsyncParameterClient:
+        """Wait until a node's parameter services are there, and return a client of them.
+
+        Raises:
+            TimeoutError: They do not appear in time.
+        """
         client = AsyncParameterClient(self._caller, node)
         if not client.wait_for_services(timeout_sec=self._timeout_s):
             raise TimeoutError
-        change = [Parameter("shadow", value=on)]
+        return client
+
+    def _set_parameters(
+        self, client: AsyncParameterClient, values: Mapping[str, Any]
+    ) -> FailureReason:
+        """Set parameters, all or none. Return why that failed, or "".
+
+        Args:
+            client: The client of the node's parameters.
+            values: The new values by parameter name.
+
+        Raises:
+            TimeoutError: The node does not answer.
+        """
+        changes = [Parameter(name, value=value) for name, value in values.items()]
         answer = call_until_answered(
             self._caller,
-            lambda: client.set_parameters_atomically(change),
+            lambda: client.set_parameters_atomically(changes),
             self._compute_deadline_s(),
         )
         return "" if answer.result.successful else str(answer.result.reason or "refused")
@@ -354,59 +398,6 @@ ANSWER_S = 1.0
 be lost."""
 
 
-def rewire(node: str, changes: Mapping[str, str], timeout_s: float) -> FailureReason:
-    """Rewire a running node by its parameters, all or none. Return why that failed, or "".
-
-    Args:
-        node: The full name of the node.
-        changes: New values by parameter name, such as `sources.imu.topic` (see
-            `Wiring.rewirable_settings`).
-        timeout_s: Seconds to wait for the node and for its answer.
-
-    Raises:
-        ValueError: `node` is not a valid name.
-        TimeoutError: The node does not answer.
-    """
-    with _create_calling_node(node) as caller:
-        client = AsyncParameterClient(caller, node)
-        if not client.wait_for_services(timeout_sec=timeout_s):
-            return f"no node {node} within {timeout_s:g} s"
-        until_s = time.monotonic() + timeout_s
-        listed = call_until_answered(
-            caller, lambda: client.list_parameters(list(PREFIXES), 0), until_s
-        )
-        for key in changes:
-            if key not in listed.result.names:
-                return (
-                    f"{node} has no {_describe_unknown_wiring_parameter(key, listed.result.names)}"
-                )
-        parameters = [Parameter(key, value=value) for key, value in changes.items()]
-        answer = call_until_answered(
-            caller, lambda: client.set_parameters_atomically(parameters), until_s
-        )
-        return "" if answer.result.successful else str(answer.result.reason or "refused")
-
-
-def reload_wiring(node: str, timeout_s: float) -> FailureReason:
-    """Make a running node read its wiring file again. Return why that failed, or "".
-
-    Args:
-        node: The full name of the node.
-        timeout_s: Seconds to wait for the node and for its answer.
-
-    Raises:
-        ValueError: `node` is not a valid name.
-        TimeoutError: The node does not answer.
-    """
-    with _create_calling_node(node) as caller:
-        client: Any = caller.create_client(Trigger, f"{node}/reload_wiring")
-        if not client.wait_for_service(timeout_sec=timeout_s):
-            return f"no node {node} within {timeout_s:g} s"
-        until_s = time.monotonic() + timeout_s
-        answer = call_until_answered(caller, lambda: client.call_async(Trigger.Request()), until_s)
-        return "" if answer.success else str(answer.message or "refused")
-
-
 def _describe_unknown_wiring_parameter(key: str, names: list[str]) -> str:
     """Return the end of an error text about a wiring parameter that a node does not have.
 
@@ -422,20 +413,6 @@ def _describe_unknown_wiring_parameter(key: str, names: list[str]) -> str:
     there = (one.partition(".")[2].rpartition(".")[0] for one in names if one.startswith(kind))
     present = ", ".join(sorted(set(there))) or "none: is it configured?"
     return f"{kind.removesuffix('s')} {name!r}; it has {present}"
-
-
-@contextmanager
-def _create_calling_node(node: str) -> Iterator[Node]:
-    """Yield a temporary node for service calls to `node`.
-
-    Raises:
-        ValueError: `node` is not a valid node name.
-    """
-    try:
-        with create_temporary_node("an_control_rewire") as caller:
-            yield caller
-    except ValueError as error:
-        raise ValueError(f"{node!r} is not the name of a node") from error
 
 
 def call_until_answered(caller: Node, call: Callable[[], Future[Any]], deadline_s: float) -> Any:

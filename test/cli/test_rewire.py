@@ -60,7 +60,7 @@ def test_what_cannot_be_is_refused_with_a_reason_and_nothing_is_rewired(
 def test_without_the_node_it_ends_with_1_in_time(program):
     ended = program.run("rewire", "/nobody", "joints=x", "--timeout-s", "0.3")
     assert ended.returncode == 1
-    assert "no node /nobody within 0.3 s" in ended.stderr
+    assert "/nobody did not answer within 0.3 s" in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import time
 import warnings
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ from rclpy.parameter import Parameter
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import JointState
 
-from an_control.ros import operator
 from an_control.ros.operator import Operator
 from an_control.system.share import find_share_path
 from an_control.view import graph, schema
@@ -164,20 +163,18 @@ async def list_calls_of_page(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 def test_an_operator_may_do_what_the_commands_and_the_page_do_and_no_more(stand, monkeypatch):
     node = Node("operator", namespace="/ant", context=stand.context, enable_rosout=False)
-    monkeypatch.setattr(operator, "_create_calling_node", lambda name: nullcontext(node))
     policy, one = "/ant/policy", Operator(node, 0.01)
     for call in (  # nobody is there, but each client is made
         lambda: one.latch_estop(policy),
         *(
             lambda name=name: one.call_trigger_service(policy, name)
-            for name in ("reset_estop", "reset_state")
+            for name in ("reset_estop", "reset_state", "reload_wiring")
         ),
         lambda: one.change_state(policy, "active"),
         lambda: one._request_transition(policy, 1),
         lambda: one.set_shadow(policy, True),
         lambda: next(one.iterate_statuses(policy)),
-        lambda: operator.rewire(policy, {}, 0.01),
-        lambda: operator.reload_wiring(policy, 0.01),
+        lambda: one.rewire(policy, {}),
     ):
         with suppress(TimeoutError):
             call()
