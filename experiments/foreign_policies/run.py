@@ -34,6 +34,7 @@ from an_control.learning.forward_model.episodes import (
 from an_control.learning.forward_model.imputation import ImputationTraining
 from an_control.learning.forward_model.networks import ForwardModelSettings
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
+from an_control.learning.runs.run_folder import EpisodeRecordings
 from an_control.load import make_policy
 from an_control.policy import Model, read_model
 from an_control.system.files import write_file
@@ -145,11 +146,11 @@ def _train_or_read_models(
     networks that exist in the folder are read from there.
     """
     first = _read_or_record_episodes(
-        folder / "recorded_1.npz", lambda: _record_first_training_episodes(policy, env)
+        folder, 1, lambda: _record_first_training_episodes(policy, env)
     )
     once = _train_or_read_imputation_network(folder / "learned_1.npz", policy, first, updates, 2e-3)
     second = _read_or_record_episodes(
-        folder / "recorded_2.npz", lambda: _record_second_training_episodes(once, env)
+        folder, 2, lambda: _record_second_training_episodes(once, env)
     )
     twice = _train_or_read_imputation_network(
         folder / "learned_2.npz", once, [*first, *second], updates, 1.5e-3
@@ -186,19 +187,13 @@ def _record_second_training_episodes(
 
 
 def _read_or_record_episodes(
-    path: Path, record: Callable[[], list[EpisodeTrace]]
+    folder: Path, number: int, record: Callable[[], list[EpisodeTrace]]
 ) -> list[EpisodeTrace]:
-    """Return the episodes in a file; if there is no file, record the episodes and write it."""
-    if not path.exists():
-        traces = record()
-        arrays = {f"readings_{i}": one.readings for i, one in enumerate(traces)}
-        arrays |= {f"actions_{i}": one.actions for i, one in enumerate(traces)}
-        np.savez(path, **arrays)  # type: ignore[arg-type]
-    with np.load(path) as stored:
-        return [
-            EpisodeTrace(stored[f"readings_{i}"], stored[f"actions_{i}"], True)
-            for i in range(len(stored.files) // 2)
-        ]
+    """Return the recording with a number; if the folder has none, record the episodes first."""
+    recordings = EpisodeRecordings(folder, EpisodeTrace)
+    if not (folder / f"episodes_{number:03}.npz").exists():
+        recordings.write_episodes(number, record())
+    return recordings.read_episodes(number)
 
 
 def _train_or_read_imputation_network(

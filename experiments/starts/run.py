@@ -26,6 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from experiments.impossible_readings.run import keep_processors_busy
+
 ROOT = Path(__file__).resolve().parents[2]
 WIRING, MODEL = ROOT / "config/ant.yaml", ROOT / "models/ant.safetensors"
 SIMULATION = ROOT / "config/ant_sim.yaml"
@@ -127,18 +129,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    busy = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(options.load)
-    ]
     rows = []
-    try:
+    with keep_processors_busy(options.load):
         ant = Ant()
         for _ in range(options.times):
             rows.append(measure_node_start(ant, options.seconds, options.cold))
             print(" ".join(f"{name} {value}" for name, value in rows[-1].items()), flush=True)
-    finally:
-        for one in busy:
-            one.kill()
     warned = sum(row["watchdog_lines"] > 0 for row in rows)
     safe = sum(row["safe_commands"] > 0 for row in rows)
     print(
