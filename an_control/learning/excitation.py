@@ -11,12 +11,16 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from an_control.disturbance import TRAINING_SEEDS, DisturbanceSettings
-from an_control.learning.command_line import format_flag
+from an_control.learning.limits import (
+    CountOrZero,
+    SettingLimits,
+    check_numbers_within_limits,
+)
 from an_control.monitor.excitation import MIN_TICKS, Excitation, make_exciting_actions
 from an_control.policy import Model
 from an_control.policy.task import Task
@@ -36,7 +40,7 @@ class ExcitationOptions:
 
     model: Path
     """A policy of another tool: an .onnx file."""
-    amplitude: float | None = None
+    amplitude: Annotated[float, SettingLimits(0.01, 1.0)] | None = None
     """Largest action of the motions, from 0.01 to 1: large enough for every channel to change, and
     small enough for the robot to stay as it stands or lies. Needed unless --bag is given."""
     bag: tuple[Path, ...] = ()
@@ -47,12 +51,12 @@ class ExcitationOptions:
     seconds: float | None = None
     """Duration of the motions in seconds, from 1 to 10, by default 4.95; with --bag from 0.1 to 10,
     by default 0.25."""
-    runs: int = 100
+    runs: Annotated[int, SettingLimits(MIN_RUNS, 1000)] = 100
     """Number of times that the motions are played."""
     disturb: tuple[str, ...] = ()
     """Disturbances of the runs in the words of `evaluate --table`, such as `start=rest` or
     `start=rest,mass=0.7..1.4,jitter=0.02`; the runs take them in turn."""
-    seed: int = 1
+    seed: CountOrZero = 1
     """Seed of everything random."""
 
     def check_options(self) -> None:
@@ -66,15 +70,10 @@ class ExcitationOptions:
             raise ValueError("--bag: not with --amplitude, --task or --disturb")
         if not self.bag and self.amplitude is None:
             raise ValueError("--amplitude: is needed, from 0.01 to 1.0 (or recordings: --bag)")
-        for name, least, most in (
-            ("amplitude", 0.01, 1.0),
-            ("seconds", 0.1 if self.bag else 1.0, 10.0),
-            ("runs", MIN_RUNS, 1000),
-            ("seed", 0, 2**32),
-        ):
-            number = getattr(self, name)
-            if number is not None and not least <= number <= most:
-                raise ValueError(f"{format_flag(name)} {number}: must be from {least} to {most}")
+        check_numbers_within_limits(self)
+        least = 0.1 if self.bag else 1.0
+        if self.seconds is not None and not least <= self.seconds <= 10.0:
+            raise ValueError(f"--seconds {self.seconds}: must be from {least} to 10.0")
 
 
 def record_excitation(

@@ -335,7 +335,7 @@ def test_the_verb_records_an_excitation_by_which_the_order_is_found(small, capsy
     ("asked", "reason"),
     [
         (["--amplitude", "0.9"], "the robot must stand or lie safely during the motions"),
-        (["--amplitude", "2"], "--amplitude 2.0: must be from 0.01 to 1.0"),
+        (["--amplitude", "2"], "--amplitude 2: must be from 0.01 to 1"),
         (["--amplitude", "0.3", "--runs", "2"], "--runs 2: must be from 10 to 1000"),
         (["--amplitude", "0.3", "--seconds", "9"], "the episode ended after 400 of 450 ticks"),
         (["--amplitude", "0.3", "--task", "CartPole-v1"], "its channels differ from those of task"),
