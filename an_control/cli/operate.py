@@ -1,7 +1,8 @@
 """The verbs that operate a running policy node without the ros2 command line.
 
 `status` shows it; `estop` and `reset` latch and clear its e-stop; `shadow on|off` decides whether
-it only proposes commands; `activate` and `deactivate` change its lifecycle state.
+it only proposes commands; `activate` and `deactivate` change its lifecycle state; `rewire` connects
+its channels to other topics or fields.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 from rich.box import SIMPLE
@@ -23,19 +24,6 @@ from an_control.cli.common import InputError, OutputFile, WorkError, require_pac
 
 if TYPE_CHECKING:
     from an_control.ros.operator import NodeStatus, Operator
-
-
-class NodeCommand(Protocol):
-    """A verb that makes a request to a policy node."""
-
-    @property
-    def node(self) -> str:
-        """The node's full name; "" for the only one that runs."""
-
-    @property
-    def timeout_s(self) -> float:
-        """Seconds to wait for the node's answer."""
-
 
 FIGURES = {
     "policy": ("tick p50 [us]", "tick p99 [us]", "missed deadlines", "recoveries"),
@@ -108,7 +96,7 @@ class EstopCommand:
 
     def run(self) -> int:
         """Latch the e-stop of one or all policy nodes and return the exit status."""
-        return request_and_get_exit_status(
+        return _request_and_get_exit_status(
             self,
             "estop",
             lambda operator, node: operator.latch_estop(node),
@@ -132,7 +120,7 @@ class ResetCommand:
         """Clear the e-stop, or the policy's memory, and return the exit status."""
         service = "reset_state" if self.memory else "reset_estop"
         done = "memory cleared" if self.memory else "e-stop cleared"
-        return request_and_get_exit_status(
+        return _request_and_get_exit_status(
             self, "reset", lambda operator, node: operator.call_trigger_service(node, service), done
         )
 
@@ -159,7 +147,7 @@ class ShadowCommand:
         done = (
             "proposes commands, and sends none" if on else "commands the robot while it is active"
         )
-        return request_and_get_exit_status(
+        return _request_and_get_exit_status(
             self, "shadow", lambda operator, node: operator.set_shadow(node, on), done
         )
 
@@ -175,7 +163,7 @@ class ActivateCommand:
 
     def run(self) -> int:
         """Activate the node and return the exit status."""
-        return request_and_get_exit_status(
+        return _request_and_get_exit_status(
             self, "activate", lambda operator, node: operator.change_state(node, "active"), "active"
         )
 
@@ -191,7 +179,7 @@ class DeactivateCommand:
 
     def run(self) -> int:
         """Deactivate the node and return the exit status."""
-        return request_and_get_exit_status(
+        return _request_and_get_exit_status(
             self,
             "deactivate",
             lambda operator, node: operator.change_state(node, "inactive"),
@@ -199,8 +187,65 @@ class DeactivateCommand:
         )
 
 
-def request_and_get_exit_status(
-    command: NodeCommand,
+@dataclass(frozen=True)
+class RewireCommand:
+    """Connect the channels of a running policy node to other topics or message fields.
+
+    A source is a topic that the wiring file names. SOURCE=TOPIC lets a source read another topic,
+    such as joints=/spare/joint_states. CHANNEL.field=FIELD lets a channel read another field, and
+    CHANNEL.source=SOURCE another source. All changes are made at once; if one is refused, none is
+    made. The policy keeps the state of each channel.
+    """
+
+    node: tyro.conf.Positional[str]
+    """The node's full name, such as /ant/policy."""
+    changes: tyro.conf.Positional[tuple[str, ...]] = ()
+    """SOURCE=TOPIC, CHANNEL.field=FIELD or CHANNEL.source=SOURCE."""
+    reload: bool = False
+    """Instead of making changes, read the wiring file again."""
+    timeout_s: float = 5.0
+    """Seconds to wait for the node."""
+
+    def run(self) -> int:
+        """Rewire the node, print the result and return the exit status."""
+        parsed = [_convert_rewiring_to_node_parameter(change) for change in self.changes]
+        changes = dict(parsed)
+        if bool(changes) == self.reload:
+            raise InputError("give either changes, such as SOURCE=TOPIC, or --reload")
+        if len(changes) < len(parsed):
+            keys = [key for key, _ in parsed]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise InputError(f"{twice}: is given twice, must be given once")
+        done = [" now reads ".join(change.split("=", 1)) for change in self.changes]
+
+        def request(operator: Operator, node: str) -> str:
+            """Rewire the node, and return why it refuses, or ""."""
+            if self.reload:
+                return operator.call_trigger_service(node, "reload_wiring")
+            return operator.rewire(node, changes)
+
+        return _request_and_get_exit_status(
+            self, "rewire", request, f"\n{self.node}: ".join(done or ["wiring read again"])
+        )
+
+
+def _convert_rewiring_to_node_parameter(change: str) -> tuple[str, str]:
+    """Convert a change, such as SOURCE=TOPIC, to the name and the value of a parameter."""
+    key, separator, value = change.partition("=")
+    if not (separator and key and value):
+        raise InputError(f"{change!r} is not SOURCE=TOPIC, CHANNEL.field=F or CHANNEL.source=S")
+    if key.endswith((".field", ".source")):
+        return f"channels.{key}", value
+    return f"sources.{key}.topic", value
+
+
+def _request_and_get_exit_status(
+    command: EstopCommand
+    | ResetCommand
+    | ShadowCommand
+    | ActivateCommand
+    | DeactivateCommand
+    | RewireCommand,
     verb: str,
     request: Callable[[Operator, str], str],
     success_text: str,

@@ -44,11 +44,7 @@ def load_verb_class(verb: str) -> type[Any]:
             from an_control.cli.replay import ReplayCommand
 
             return ReplayCommand
-        case "rewire":
-            from an_control.cli.rewire import RewireCommand
-
-            return RewireCommand
-        case "status" | "estop" | "reset" | "shadow" | "activate" | "deactivate":
+        case "status" | "estop" | "reset" | "shadow" | "activate" | "deactivate" | "rewire":
             from an_control.cli import operate
 
             return _get_verb_class(operate, verb)
