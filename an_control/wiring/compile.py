@@ -31,17 +31,17 @@ from an_control.wiring.messages import (
     parse_field_path,
 )
 from an_control.wiring.readers import (
-    AngleReader,
+    INVALID_QUATERNION,
     Channel,
     ElementReader,
     FieldAccess,
+    FieldReader,
     NestedReader,
     Reader,
-    ScalarReader,
-    UnavailabilityReader,
     Wildcard,
     make_array_getter,
     make_pooled_array_getter,
+    make_quaternion_getter,
 )
 from an_control.wiring.source_feed import Feed, compute_max_message_age_ns
 
@@ -239,27 +239,17 @@ def make_readers(
             )
     readers: list[Reader] = []
     for rule, numbers in scalars.items():
-        readers.append(
-            _wrap_with_unavailability_rule(ScalarReader(*zip(*numbers, strict=True)), rule)
-        )
+        channels, paths = zip(*numbers, strict=True)
+        readers.append(FieldReader(channels, attrgetter(*paths), rule))
     for (rule, path), members in angles.items():
         channels, functions = zip(*members, strict=True)
-        readers.append(_wrap_with_unavailability_rule(AngleReader(channels, path, functions), rule))
+        get = make_quaternion_getter(path, functions)
+        readers.append(FieldReader(channels, get, rule, INVALID_QUATERNION))
     for (path, octets, listed), elements in arrays.items():
         channels, keys = zip(*elements, strict=True)
         beside = names[listed] if listed is not None else None
         readers.append(ElementReader(path, make_array_getter(path, octets), channels, keys, beside))
     return readers + rest, list(names.values())
-
-
-def _wrap_with_unavailability_rule(reader: Reader, rule: UnavailabilityRule | None) -> Reader:
-    """Return a reader that gives NaN for numbers that a message declares to be no readings.
-
-    Args:
-        reader: The reader of the numbers.
-        rule: The rule by which a message declares this. If it is None, `reader` itself is returned.
-    """
-    return reader if rule is None else UnavailabilityReader(reader, rule)
 
 
 def _reserve_channel_if_id_free(number_field: NumberField, taken_ids: set[str]) -> Channel | None:

@@ -410,84 +410,41 @@ class Reader(ABC):
         return
 
 
-class ScalarReader(Reader):
-    """Reader of numbers that are single fields of a message, not elements of an array.
+class FieldReader(Reader):
+    """Reader of numbers from single fields of a message, not from elements of an array.
 
     Args:
-        channels: Id and settings of each channel.
-        paths: Dotted attribute path of each channel's number.
+        channels: Id and settings of each of N channels.
+        get: Returns the numbers (N,) in a message.
+        rule: The rule by which a message declares all of them unavailable, such as a missing
+            orientation; None if there is none.
+        invalid: Reason why a number counts as missing; None: it is not finite.
     """
 
-    def __init__(self, channels: Sequence[Channel], paths: Sequence[str]) -> None:
+    def __init__(
+        self,
+        channels: Sequence[Channel],
+        get: Callable[[Any], Any],
+        rule: UnavailabilityRule | None,
+        invalid: str | None = None,
+    ) -> None:
         super().__init__(channels)
-        self._get = attrgetter(*paths)
-
-    def read_into_row(self, message: Any, row: Row) -> Mask | None:
-        """Write the numbers in the message's fields into `row` (N,).
-
-        Returns:
-            None, which means that the message has all channels.
-        """
-        self._write_with_replacements(row, _ALL, self._get(message))
-        return None
-
-
-class AngleReader(Reader):
-    """Reader of angles (rad) and other functions of one quaternion in a message.
-
-    Args:
-        channels: Id and settings of each channel.
-        path: Dotted attribute path of the quaternion.
-        functions: Function of each channel, such as "yaw".
-    """
-
-    invalid = "the quaternion is zero or not finite"
-
-    def __init__(self, channels: Sequence[Channel], path: str, functions: Sequence[str]) -> None:
-        super().__init__(channels)
-        self._get = attrgetter(*(f"{path}.{axis}" for axis in "xyzw"))
-        self._functions = [QUATERNIONS[name] for name in functions]
-
-    def read_into_row(self, message: Any, row: Row) -> Mask | None:
-        """Write what each channel computes from the message's quaternion, such as a yaw, to `row`.
-
-        Returns:
-            None, which means that the message has all channels.
-        """
-        x, y, z, w = self._get(message)
-        self._write_with_replacements(
-            row, _ALL, [function(x, y, z, w) for function in self._functions]
-        )
-        return None
-
-
-class UnavailabilityReader(Reader):
-    """Reader of numbers that a message can declare unavailable, such as a missing orientation.
-
-    Args:
-        reader: Reads the numbers if the message does not declare them unavailable.
-        rule: The rule by which a message declares them unavailable.
-    """
-
-    def __init__(self, reader: Reader, rule: UnavailabilityRule) -> None:
-        super().__init__(list(zip(reader.ids, reader.configs, strict=True)))
-        self._reader, self._rule, self._absent = reader, rule, False
+        self._get, self._rule, self._is_unavailable = get, rule, False
+        self.invalid = invalid or self.invalid
 
     def read_into_row(self, message: Any, row: Row) -> Mask | None:
         """Write the numbers into `row` (N,), or NaN if the message declares them unavailable.
 
-        Args:
-            message: Message of the source.
-            row: The array to write into, one number for each of the N channels.
-
         Returns:
-            A mask (N,) of the channels that the message has; None means that it has all. A channel
-            whose number is declared unavailable counts as one that the message has.
+            None, which means that the message has all channels. A channel whose number is declared
+            unavailable counts as one that the message has.
         """
-        self._absent = self._rule.absent(message)
-        if not self._absent:
-            return self._reader.read_into_row(message, row)
-        row[:] = math.nan
+        if self._rule is not None:
+            self._is_unavailable = self._rule.absent(message)
+        if self._is_unavailable:
+            row[:] = math.nan
+        else:
+            self._write_with_replacements(row, _ALL, self._get(message))
         return None
 
     def explain_invalid_number(self, channel_index: int) -> str:
@@ -498,11 +455,30 @@ class UnavailabilityReader(Reader):
         Args:
             channel_index: Index of the channel among those of this reader.
         """
-        return (
-            self._rule.reason
-            if self._absent
-            else self._reader.explain_invalid_number(channel_index)
-        )
+        if self._rule is not None and self._is_unavailable:
+            return self._rule.reason
+        return super().explain_invalid_number(channel_index)
+
+
+INVALID_QUATERNION = "the quaternion is zero or not finite"
+
+
+def make_quaternion_getter(path: str, names: Sequence[str]) -> Callable[[Any], list[float]]:
+    """Return a function that computes angles (rad), or other numbers, of a message's quaternion.
+
+    Args:
+        path: Dotted attribute path of the quaternion.
+        names: Names of the numbers, such as "yaw".
+    """
+    get = attrgetter(*(f"{path}.{axis}" for axis in "xyzw"))
+    functions = [QUATERNIONS[name] for name in names]
+
+    def compute_numbers(message: Any) -> list[float]:
+        """Compute the numbers of the message's quaternion."""
+        x, y, z, w = get(message)
+        return [function(x, y, z, w) for function in functions]
+
+    return compute_numbers
 
 
 class Wildcard:
