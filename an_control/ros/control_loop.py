@@ -107,7 +107,8 @@ class Loop:
         self.controller, self._on_failure = controller, on_failure
         self.active = self._broken = False
         self._clock = clock = LoopClock(node)
-        self._record = LoopRecord(recorder, controller, clock)
+        self.record = LoopRecord(recorder, controller, clock)
+        """Records ticks, commands and events, if anything is recorded."""
         if watchdog_s is None:
             watchdog_s = 0.0 if lockstep else TRIP_PERIODS * controller.step_s
         steady = not (lockstep or clock.simulated)
@@ -118,7 +119,7 @@ class Loop:
             controller.step_s,
             watchdog_s,
             controller.estop,
-            self.save_black_box_and_describe_file,
+            self.record.save_black_box_and_describe_file,
             thread_priority if steady else 0,
         )
         with ExitStack() as opened:
@@ -131,7 +132,7 @@ class Loop:
                 shadow=shadow,
             )
             opened.callback(self._output.close)
-            self._output.on_command = self._record.record_command
+            self._output.on_command = self.record.record_command
             self._ticker = self._make_ticker(node, lockstep_wait_s, trigger)
             opened.callback(self._ticker.close)
             self._inputs = Inputs(
@@ -200,7 +201,7 @@ class Loop:
 
     def activate(self) -> None:
         """Start to control the robot. The policy keeps its state from the ticks before."""
-        self._record.record_event("activate", bring_up=not self._output.shadow)
+        self.record.record_event("activate", bring_up=not self._output.shadow)
         self.controller.start(bring_up=not self._output.shadow)
         self._ticker.accept_any_next_stamp()
         self.ticks.ignore_gap_before_next_tick()
@@ -213,7 +214,7 @@ class Loop:
     def deactivate(self) -> None:
         """Stop controlling the robot. The safe command is sent as the final command."""
         self.active = False
-        self._record.record_event("deactivate")
+        self.record.record_event("deactivate")
         try:
             self._stop_commanding()
             self._output.stop_publishing()
@@ -232,7 +233,7 @@ class Loop:
         """
         if shadow == self._output.shadow:
             return
-        self._record.record_event("shadow", on=shadow, active=self.active)
+        self.record.record_event("shadow", on=shadow, active=self.active)
         if not self.active:
             self._output.shadow = shadow
             return
@@ -269,7 +270,7 @@ class Loop:
         In lockstep with a simulator also forget the newest command, which belongs to the old
         episode.
         """
-        self._record.record_event("reset", lockstep=self._ticker.lockstep)
+        self.record.record_event("reset", lockstep=self._ticker.lockstep)
         self.controller.reset()
         self._ticker.accept_any_next_stamp()
         if self.doctor is not None:
@@ -311,7 +312,7 @@ class Loop:
             ValueError: A topic cannot be subscribed; then nothing is changed.
         """
         moved = self._inputs.resubscribe_and_get_moved_sources(table)
-        self._record.record_wiring(table.wiring, self.controller.wiring, file_text)
+        self.record.record_wiring(table.wiring, self.controller.wiring, file_text)
         self.controller.switch_wiring(table)
         self._ticker.set_sources([source.name for source in table.wiring.sources], moved)
         self._inputs.store_newest_messages_for_moved_sources(
@@ -351,27 +352,7 @@ class Loop:
             conversions: These by the id of the channel's entry in the wiring.
         """
         values = {id_: list(pair) for id_, pair in conversions.items()}
-        self._record.record_event("correct", values=values)
-
-    def set_automatically_corrected_mistakes(self, kinds: Sequence[str]) -> None:
-        """Set which mistakes in the wiring are corrected automatically while the node runs.
-
-        Args:
-            kinds: Some of "scale", "sign" and "offset". If empty, earlier corrections are undone.
-        """
-        if self.doctor is not None:
-            self.doctor.set_mistake_kinds_to_correct(kinds)
-
-    def save_black_box_and_describe_file(self, why: str) -> str:
-        """Write the black box (record of the last seconds) into a file.
-
-        Args:
-            why: The reason, which is written too.
-
-        Returns:
-            The end of a log line that says where the file is; "" if nothing is recorded.
-        """
-        return self._record.save_black_box_and_describe_file(why)
+        self.record.record_event("correct", values=values)
 
     def close(self) -> None:
         """Disconnect from all topics. If the node was acting, send the safe command before that."""
@@ -395,13 +376,13 @@ class Loop:
         try:
             now_ns = self._guard.ticked_ns = clock.now_ns()
             self._ticker.record_tick(now_ns, stamp_ns)
-            self._record.begin_tick(now_ns, stamp_ns)
+            self.record.begin_tick(now_ns, stamp_ns)
             before = controller.gate.last.values
             # read, estimate, decide
             readings = controller.read_sensors_and_step_policy(now_ns, stamp_ns)
-            self._record.record_tick(sends_command=self.active)
+            self.record.record_tick(sends_command=self.active)
             if not self.active:
-                self._record.record_readings(readings)
+                self.record.record_readings(readings)
                 return
             decided_s = time.perf_counter()
             sent_ns = clock.read_ros_time_ns() if stamp_ns is None else stamp_ns
@@ -413,14 +394,14 @@ class Loop:
                     kind = CommandKind.POLICY
                     decided_ns = clock.now_ns() if stamp_ns is None else None
                     command = controller.compute_command(decided_ns)
-                    self._record.decided_ns = decided_ns
+                    self.record.decided_ns = decided_ns
                 sent = self._output.send(command, sent_ns, kind)
             if sent:
                 self._guard.watchdog.record_command(time.monotonic())
             end_s = time.perf_counter()
             self._guard.log_slow_sending(end_s - decided_s)
             controller.acting.policy.prepare_next_tick()
-            self._record.record_readings(readings)
+            self.record.record_readings(readings)
             age_s = (now_ns - readings.since_ns) / 1e9 if readings.ids else nan
             self.ticks.record_tick(begin_s, end_s, age_s + end_s - begin_s)
             self._insight.publish(readings, controller.acting.policy, controller.table, sent_ns)
@@ -435,9 +416,9 @@ class Loop:
     def _deactivate_after_error(self, error: Exception) -> None:
         """Log an error in a tick, deactivate the node, and stop ticking until it is activated."""
         why = str(error) if isinstance(error, BringUpError) else f"tick failed: {error!r}"
-        self._record.record_failure(why)
+        self.record.record_failure(why)
         then = (
-            f"deactivating{self.save_black_box_and_describe_file(why)}"
+            f"deactivating{self.record.save_black_box_and_describe_file(why)}"
             if self.active
             else "no more ticks until the node is activated"
         )
@@ -472,7 +453,7 @@ class Loop:
         message = self.diagnostics.make_message(self.active, self._clock.now_ns())
         set_stamp(message.header.stamp, self._clock.read_ros_time_ns())
         self._diagnostics_publisher.publish(message)
-        self._record.flush_if_no_recent_tick()
+        self.record.flush_if_no_recent_tick()
 
     def _log_unusual_settings(self) -> None:
         """Log which timeouts are off, and warn of a ramp that the model was not trained with."""

@@ -563,7 +563,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             if self._loop is not None:
                 self._loop.send_safe_command_now()
                 where = (
-                    self._loop.save_black_box_and_describe_file(self._estop.reason)
+                    self._loop.record.save_black_box_and_describe_file(self._estop.reason)
                     if self._loop.active
                     else ""
                 )
@@ -624,9 +624,9 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             elif change.name == "shadow" and self._loop is not None:
                 self._loop.set_shadow(bool(change.value))
             elif change.name == "monitor_corrects" and self._loop is not None:
-                self._loop.set_automatically_corrected_mistakes(
-                    parameters.read_list_parameter(change.value)
-                )
+                kinds = parameters.read_list_parameter(change.value)
+                if self._loop.doctor is not None:
+                    self._loop.doctor.set_mistake_kinds_to_correct(kinds)
         table, self._checked = self._checked, None
         if table is not None:
             try:
