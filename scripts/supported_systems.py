@@ -21,7 +21,7 @@ ROS_TESTS = "in CI: ROS tests, `sim ant`"
 IMPORT = "in CI: install, `sim cartpole`"
 IMPORT_AND_SUITE = IMPORT + "; by hand, 2026-11-28: whole suite"
 IMPORT_IF_FOUND = (
-    "in CI, where there is CPython 3.14: `sim cartpole`; by hand, 2026-11-28: `sim ant`"
+    "in CI, if its machine has CPython 3.14: `sim cartpole`; by hand, 2026-11-28: `sim ant`"
 )
 LEGS = {SUITE: "suite", ROS_TESTS: "ros", IMPORT_AND_SUITE: "import", IMPORT_IF_FOUND: "import"}
 RETURNS = "by hand, 2026-11-27: golden returns"
@@ -41,7 +41,7 @@ TABLE = {
         NOT + "apt has only Humble",
         NOT + "apt has none",
         SOURCES,
-        *("Lyrical: " + SOURCES,) * 2,
+        *(SOURCES + ", with Lyrical",) * 2,
     ),
 }
 """One row for each ROS 2 and machine, with a cell for each of PYTHONS."""

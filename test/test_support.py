@@ -228,7 +228,7 @@ def test_wheels_beside_a_sourced_distribution_are_refused(tmp_path):
     assert "jazzy is sourced, and python3 also has PyPI's ros-rclpy" in line
 
 
-@pytest.mark.parametrize("command", ["an-control run --wiring w.yaml --model m", "policy_node"])
+@pytest.mark.parametrize("command", ["an-control run --wiring w.yaml --model ant", "policy_node"])
 @pytest.mark.parametrize(
     ("distributions", "said"),
     [
