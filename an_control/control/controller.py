@@ -457,18 +457,6 @@ class Controller:
         """
         self.table = table
 
-    def switch_wiring_and_restart_monitor(self, table: ChannelTable) -> None:
-        """Switch to a wiring with corrected scales and offsets from the next tick on.
-
-        The policy's monitor is restarted, because it would take the changed readings for rewired
-        sensors.
-
-        Args:
-            table: The table of the corrected wiring, as `make_rewired_table` returned it.
-        """
-        self.switch_wiring(table)
-        self.acting.restart_monitor()
-
     def format_summary(self) -> str:
         """Return text for a log line: model, wiring, number of channels and control rate."""
         wildcards = sum("*" in one.id for one in self.wiring.channels)

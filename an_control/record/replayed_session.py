@@ -374,9 +374,8 @@ class ReplayedSession:
             {id_: (float(scale), float(offset)) for id_, (scale, offset) in values.items()}
         )
         if self._files.other_wiring is None:
-            self.controller.switch_wiring_and_restart_monitor(
-                self.controller.make_rewired_table(self._wiring)
-            )
+            self.controller.switch_wiring(self.controller.make_rewired_table(self._wiring))
+            self.controller.acting.restart_monitor()
         elif self._summary.ticks:
             self._summary.add_note("corrections are not replayed, as --wiring is given")
 

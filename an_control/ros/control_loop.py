@@ -330,8 +330,8 @@ class Loop:
         """
         table = self.make_rewired_table(self.controller.wiring.with_conversions(conversions))
         self._inputs.resubscribe_and_get_moved_sources(table)
-        self._record_correction(conversions)
-        self.controller.switch_wiring_and_restart_monitor(table)
+        self.controller.switch_wiring(table)
+        self.restart_monitor(conversions)
 
     def restart_monitor(self, conversions: Conversions) -> None:
         """Restart the policy's monitor after a change of scales and offsets of channels.
@@ -342,17 +342,9 @@ class Loop:
             conversions: The new (scale, offset) by the id of the channel's entry in the wiring,
                 for the recording.
         """
-        self._record_correction(conversions)
-        self.controller.acting.restart_monitor()
-
-    def _record_correction(self, conversions: Conversions) -> None:
-        """Record that channels are read with other scales and offsets from now on.
-
-        Args:
-            conversions: These by the id of the channel's entry in the wiring.
-        """
         values = {id_: list(pair) for id_, pair in conversions.items()}
         self.record.record_event("correct", values=values)
+        self.controller.acting.restart_monitor()
 
     def close(self) -> None:
         """Disconnect from all topics. If the node was acting, send the safe command before that."""
