@@ -94,7 +94,10 @@ def read_results(results_file: Path, policies: Mapping[Path, Settings]) -> Resul
 
 
 def update_results_file(results_file: Path, policies: Mapping[Path, Settings]) -> Results:
-    """Add the results in the runs' folders to the results file; return all as `read_results`."""
+    """Add the results in the runs' folders to the results file, and return all results.
+
+    `policies` maps the folder of a policy's runs to the settings that these must have.
+    """
     found = read_results(results_file, policies)
     results_file.parent.mkdir(parents=True, exist_ok=True)
     results_file.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")

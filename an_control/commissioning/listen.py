@@ -143,7 +143,8 @@ class ReadingRange:
         clipped: The number of readings at or beyond the clip bounds of the wiring.
         turning: Detector of an angle that jumps by a full turn or grows over more than one. A
             policy should read the sine and cosine of such an angle instead.
-        turns: Advice to do so, as text, if the channel is such an angle; else "".
+        turns: What `turning` has found and the advice to read sine and cosine, as text; "" if the
+            channel is no such angle.
     """
 
     count: int = 0

@@ -45,11 +45,12 @@ def add_tick_costs_to_matrix(
         readings: (T, slots) the readings, by which binary channels are judged.
         probability: (T, channels) the probability that a binary channel reads 1.
         binary: (channels,) True for channels that read 0 or 1.
-        usual: (channels,) the cost of a missing slot.
+        usual: (channels,) the usual cost of each channel, which a slot without a reading costs.
         width: The distance within which a reading counts as 0 or 1.
-        max_ratio: (channels,) the bound of the ratio of error and scale.
+        max_ratio: (channels,) the upper bound of error / scale, against outliers.
         noise_variance: (channels,) the variance of the noise.
-        min_probability: The least probability that a binary channel reads otherwise than expected.
+        min_probability: The lower bound of the probability that a binary channel does not read as
+            expected.
         min_likelihood: The likelihood of a binary channel's reading that is neither 0 nor 1.
     """
     count = costs.shape[0]

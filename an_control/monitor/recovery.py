@@ -22,15 +22,15 @@ from an_control.policy.task import MAX_RECOVERY
 def resolve_stillness_threshold(model: Model, requested_threshold: float | None) -> float:
     """Return the threshold below which a robot counts as standing still.
 
-    It is a mean change of the readings, see `RecoveringPolicy`. If it is 0, robots that stand still
-    are not freed by random actions.
+    It is a mean change of the readings, see `RecoveringPolicy`. A robot that stands still gets
+    random actions, which make it move again. A threshold of 0 switches them off.
 
     Args:
         model: The model, whose file has a default threshold.
         requested_threshold: The threshold that the user asked for; None for the model's.
 
     Raises:
-        ValueError: The value is out of range, or the policy is for image patches.
+        ValueError: The value is out of range, or it is not 0 and the policy is for image patches.
     """
     stillness_threshold = (
         model.task.recovery if requested_threshold is None else requested_threshold

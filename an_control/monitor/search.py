@@ -248,9 +248,9 @@ class AssignmentSearch:
     def start_verifying_move(
         self, assignment: Assignment, move: SuspectedMove, expectation: ExpectedReadings
     ) -> Assignment:
-        """Start to check by the next ticks whether signals have really moved to other slots.
+        """Start to check in the next ticks whether signals have really moved to other slots.
 
-        Return the best assignment so far.
+        Return the assignment that explains the readings best now; the check may replace it.
 
         Args:
             assignment: Which input slot fed which channel before the move.

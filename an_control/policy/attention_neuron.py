@@ -107,7 +107,7 @@ class AttentionNeuron(PreviousActionMixin, Policy):
     def increase_identity_evidence(
         self, ids: Sequence[str], channels: np.ndarray, min_nats: float
     ) -> None:
-        """Let the policy know which channel's signal arrives under each of the given ids.
+        """Tell the policy which channel's signal arrives as each of the given inputs, named by ids.
 
         Policies with prediction attention (see `reference_engine`) hold evidence about this, which
         is increased. Other policies ignore the call. Unknown ids are ignored.
@@ -116,7 +116,7 @@ class AttentionNeuron(PreviousActionMixin, Policy):
             ids: (N,) channel ids.
             channels: (N,) for each id the index, in the task's order, of the channel whose signal
                 arrives under it.
-            min_nats: The value in nats to which the evidence is increased where it is lower.
+            min_nats: Evidence below this value, in nats, is set to it.
         """
         if not self._knows_queries:
             return

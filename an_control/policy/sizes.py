@@ -32,9 +32,9 @@ def list_head_shapes(inputs: int, hidden: list[int], actions: int) -> Shapes:
 
 
 def list_memory_shapes(units: int, inputs: int) -> Shapes:
-    """Return the shapes, by name, of the arrays of a head's memory, which is a GRU.
+    """Return the shapes, by name, of the weights of the memory in a policy's head, which is a GRU.
 
-    Gates are in the order reset, update, new.
+    The rows of the GRU's gates are in the order reset, update, new.
 
     Args:
         units: The number of the GRU's units.
@@ -285,11 +285,13 @@ class AttentionSizes:
         prediction_attention: Whether a query's attention to a reading also depends on how near the
             reading is to the one that the memory predicts for this query.
         reset_on_jump: Whether all neurons are reset if most readings change abruptly.
-        recurrence: The recurrent layers between the message and the head; None for none.
-        normalise: The usual number of channels, so that additional channels do not make the message
-            larger; 0: no scaling. With tanh attention, sums over the channels are multiplied by
-            `normalise` / (number of channels with a reading). With softmax attention, a query's sum
-            is divided by the query's total attention if that is over 1.
+        recurrence: The recurrent layers between the attention message, which sums up all channels,
+            and the head, which turns it into the action; None for none.
+        normalise: The usual number of channels, so that additional channels do not make the
+            attention message larger; 0: no scaling. With tanh attention, sums over the channels are
+            multiplied by `normalise` / (number of channels with a reading). With softmax attention,
+            a query's sum over the channels is divided by the sum of its attention weights, if that
+            is over 1.
     """
 
     actions: int

@@ -105,7 +105,7 @@ class ReplaySummary:
             self.notes.append(text)
 
     def add_command(self, command: ReplayedCommand) -> None:
-        """Add one replayed command to the figures."""
+        """Add one replayed command to the counts and differences of this summary."""
         self.commands += 1
         if command.is_equal_to_recorded_command:
             return

@@ -66,7 +66,8 @@ class TopicSenders:
         """Return the pairs of publishers that have sent the same readings alternately.
 
         A pair counts if, in the last 5 s (`TURN_NS`), a message of one came between two messages of
-        the other, and if their messages name common elements or no elements at all.
+        the other, and if their messages can hold the same readings: they name common elements
+        (such as joints), or none at all.
 
         Args:
             now_ns: The time now in ns.

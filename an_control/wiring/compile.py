@@ -61,12 +61,12 @@ class NumberField:
     If the path selects all elements of an array by `*`, it is the place of several numbers.
 
     Attributes:
-        config: Entry in the wiring file of the channel that the number belongs to.
+        config: The channel that gets the number, as described in the wiring file.
         accesses: The fields and elements that lead, one inside the other, from the message to the
             number.
         base: Type of the number, such as "double".
-        function: Function of a quaternion that gives the number, such as "yaw"; None if the field
-            itself is the number.
+        function: Function, such as "yaw", that computes the number from a quaternion in the field;
+            None if the field itself is the number.
         rule: Rule by which a message says that the number is not available; None if there is none.
     """
 

@@ -567,7 +567,10 @@ class GrowingReader(Reader):
 
     @property
     def expected_channel_count(self) -> int:
-        """Number of channels that should be present; 1 for an unmatched `*` of weight above 0."""
+        """Number of channels that should be present.
+
+        A `*` for which no element has arrived yet counts as one, unless its weight is 0.
+        """
         return max(self._unmatched, self._presence.count if self.wildcard else len(self.ids))
 
     @property

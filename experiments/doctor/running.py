@@ -220,9 +220,10 @@ def print_findings_on_healthy_robots(seconds: float, seeds: int) -> None:
 
 
 def main() -> None:
-    """Time control steps beside the wiring doctor ("ticks"), or print its false alarms ("healthy").
+    """Measure what the wiring doctor costs and how often it is wrong; print the result.
 
-    The command line's argument chooses. The doctor looks for wiring mistakes while the robot moves.
+    The argument "ticks" measures the times of control steps while the doctor runs, "healthy" counts
+    its false alarms. The doctor looks for wiring mistakes while the robot moves.
     """
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("what", choices=["ticks", "healthy"])

@@ -69,12 +69,12 @@ class Ant:
 
 
 def measure_node_start(ant: Ant, seconds: float, cache_is_cold: bool) -> dict[str, Any]:
-    """Start a policy node, let it control the robot, end it, and return what went wrong.
+    """Start a policy node, let it control the robot, end it, and return counts and times.
 
     Args:
         ant: The robot.
         seconds: How long the node controls the robot.
-        cache_is_cold: Whether the node must compile its code, because its numba cache is empty.
+        cache_is_cold: Whether to empty the node's numba cache first, so that it compiles its code.
 
     Returns:
         Counts by name, such as "safe_commands", the seconds until the first command, and the

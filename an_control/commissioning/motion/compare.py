@@ -116,8 +116,8 @@ def group_comparable_channels(
     """Group channels whose sensors can be compared, such as the velocities in one topic.
 
     A group has the channels of one topic, one message field and one kind (such as velocity).
-    Channels that read the sine or cosine of an angle are left out. If some fields have channels
-    that are named after actuators, only these fields give groups.
+    Channels that read the sine or cosine of an angle are left out. If any field has a
+    channel that is named after an actuator, fields without such channels are left out.
 
     Args:
         ids: Ids of the channels.

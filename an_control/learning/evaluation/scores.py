@@ -52,7 +52,8 @@ class ScoreCase(NamedTuple):
     Attributes:
         name: Title of the case, such as "student, delay=1".
         actor: Policy that acts: "random", "teacher" or "student".
-        protocol: Disturbances of the episodes, as text, such as "none,delay=1".
+        protocol: How the signals are permuted, and the disturbances, as text: "none,delay=1" is no
+            permutation and a delay.
     """
 
     name: str

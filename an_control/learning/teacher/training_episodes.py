@@ -44,12 +44,12 @@ def make_disturbed_episode(
 class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Gymnasium wrapper that plays disturbed episodes for a reinforcement learning library.
 
-    At random steps a burst of 3 to 19 random or zero actions begins. It leads to states into which
-    a student gets while it still learns, so that the teacher learns to recover from them. The
-    library must not learn the actions of the burst. For the library the episode is therefore
-    truncated before the burst, and another one starts after it. A stop of the robot, one of the
-    disturbances, is treated in the same way. After an exception of the environment, the library's
-    episode is truncated and the environment is reset.
+    At random steps a burst of 3 to 19 random or zero actions begins. It leads to unusual
+    states, from which the policy that the library trains (the teacher) so learns to recover. Later
+    students get into such states. The library must not learn the actions of the burst. For the
+    library the episode is therefore truncated before the burst, and another one starts after it. A
+    stop of the robot, one of the disturbances, also ends one episode and starts another. After an
+    exception of the environment, the library's episode is truncated and the environment is reset.
 
     The library observes the readings that arrived. A missing reading is replaced by the channel's
     last one. While messages are lost, the previous action is sent again, and the library's next

@@ -28,7 +28,7 @@ class DirectRobot:
         simulation: The content of the robot's simulation YAML.
         wiring: The content of the YAML file that says which topics and fields carry the readings
             and the command.
-        messages: The message objects that carry a command, one for each command topic.
+        messages: A message object for each command topic, which `CommandMessage` fills.
 
     Raises:
         WiringError: The simulation YAML does not fit its environment.
