@@ -86,8 +86,9 @@ def write_tables(
 ) -> int:
     """Parse the command line of an experiment, write its tables, and return the exit status.
 
-    With the option `--only` just the tables of these titles are written; without it, `other_steps`
-    are run, too. The folder `runs` keeps the state of stopped evaluations.
+    The option `--only TITLE ...` writes only the tables that it names. Without it, all tables are
+    written, and `other_steps` are run, too. The folder `runs` keeps the state of stopped
+    evaluations.
     """
     titles = [table.title for table in tables]
     parser = make_step_parser(description)

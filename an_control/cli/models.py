@@ -324,7 +324,7 @@ class ImportAuthorsCommand:
     """The model file to write (.safetensors)."""
 
     def run(self) -> int:
-        """Convert the weights and return the exit status."""
+        """Convert the authors' weights to a model file, and return the exit status."""
         model = import_policy_of_authors(self.npz, self.kind)
         try:
             write_model(self.out, model)

@@ -106,8 +106,8 @@ class RobotFitEstimator:
         Args:
             excess_nll: How far the negative log-likelihood of the tick's readings is above its
                 usual value, in nats.
-            assignment_known: True if the assignment is known to be right, False if it is only the
-                best so far.
+            assignment_known: True if the assignment of signals to channels is known to be right,
+                False if it is only the best so far.
         """
         if self.limits is None:
             return

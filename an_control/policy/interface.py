@@ -193,10 +193,11 @@ class ChannelState(Protocol):
     """
 
     def reset_channels(self, ids: Sequence[str] | None = None) -> None:
-        """Reset the states of some channels to zero; nothing else is reset.
+        """Reset the states of some channels; nothing else is reset.
 
         Args:
-            ids: The ids of the channels; None: remove the states of all channels.
+            ids: The ids of the channels, whose states become zero; None removes the states of all
+                channels.
         """
 
     def rename_channels(self, names: Mapping[str, str]) -> None:
@@ -434,7 +435,7 @@ class WrappingPolicy(Policy):
     def channel_order(self) -> tuple[str, ...]:
         """The channel ids of the last step, in the order of the columns of `attention`.
 
-        With a monitor set to "match", they are the ids under which it passed the signals on.
+        If a monitor has given signals to other channels than the wiring does, these are its ids.
         """
         return self._acting_policy.channel_order
 

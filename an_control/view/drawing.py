@@ -30,8 +30,9 @@ _SPACE = ((-MAX_M, MAX_M),) * 3
 def find_skeleton_for_drawing(joints: Sequence[str], wiring: str) -> Skeleton | None:
     """Find the skeleton (tree of links) by which a robot is drawn; return None if none fits.
 
-    It comes from a drawing file beside the wiring file. If there is none, it is the skeleton that
-    ships with the code and has the most of these joints, and no others.
+    It comes from a drawing file beside the wiring file. If there is none, the skeletons that ship
+    with the code are tried: those that have no other joints than `joints`. The one with most joints
+    is returned.
 
     Args:
         joints: Names of the joints whose positions are known.

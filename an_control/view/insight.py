@@ -38,9 +38,9 @@ def read_channel_ids_of_matrix(message: Any, expected_ids: Sequence[str]) -> lis
     The list is empty if the message names no channels.
 
     Args:
-        message: The message, in whose label the ids stand with blanks between them.
-        expected_ids: The ids that the policy node has now. They show where an id begins that has a
-            blank itself.
+        message: The message. Its label lists the ids with blanks between them.
+        expected_ids: The ids that the policy node has now. They tell blanks between ids from a
+            blank in an id.
     """
     for one in message.layout.dim:
         label, _, text = one.label.partition(" ")

@@ -208,12 +208,12 @@ class RewiringPanel:
         return self._plan_signal_replacement(slot, signal)
 
     def plan_signal_shuffle(self, rng: random.Random, *, announced: bool) -> WiringChange:
-        """Return a change that permutes all signals at random.
+        """Return a change that permutes the signals of all slots at random.
 
         Args:
             rng: The random generator.
-            announced: Whether the policy node is rewired too, so that its channels keep their
-                signals.
+            announced: Whether the policy node is told, too. Then each of its channels follows its
+                signal to the new slot.
 
         Raises:
             RefusedChangeError: The change is not possible.

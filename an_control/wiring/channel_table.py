@@ -193,7 +193,7 @@ class MeasuredPositions:
 
     @property
     def are_too_old(self) -> bool:
-        """Whether any position that is needed was too old at the newest read."""
+        """Whether a position that `safe: hold` or `start` needs was too old at the newest read."""
         return bool(self.is_old[self.needed].any())
 
     @property

@@ -177,7 +177,7 @@ def grade_diagnosis(diagnosis: Diagnosis, recording: Recording, mistakes: Sequen
         mistakes: The mistakes in the recording.
 
     Returns:
-        "found" if the corrected wiring is right, or "ambiguous" if it also has alternatives.
+        "found" if the corrected wiring is right, or "ambiguous" if the doctor also names another.
         "partly" if one of several mistakes was found. "wrong" if the doctor reports other mistakes.
         If it reports none: "unseen" if it says that the recording cannot show such a mistake,
         "said" if it makes a remark, else "missed".

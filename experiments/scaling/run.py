@@ -94,8 +94,9 @@ def _estimate_playing_time_and_bottleneck(
 def measure_evolution_scaling(task: str, seconds: float) -> dict[str, Any]:
     """Measure the costs of evolution on this machine; estimate its duration on many workers.
 
-    Episodes are played for `seconds`. The result has the fields of `GenerationCosts`, the number of
-    a policy's parameters as "numbers", and as "rows" what `estimate_generation_time` returns.
+    Episodes are played for `seconds`. The result has the fields of `GenerationCosts`, and two
+    more: "numbers" is the number of a policy's parameters, "rows" is the result of
+    `estimate_generation_time`.
     """
     environment = find_environment_id(task)
     env = make_environment(environment)

@@ -90,7 +90,7 @@ class CandidateWiring:
             swapped channels 0 and 1 have (1, 0); if the wiring file is right, it is (0, 1, ...).
         scale: (N,) factors by which raw numbers are multiplied to get readings.
         offset: (N,) offsets that are then added to get readings.
-        delay: (N,) ticks by which each channel is later than the others.
+        delay: (N,) ticks by which each channel is late; 0 for most.
         unusable: (N,) True for channels that carry no information: stuck, or noise only.
         motors: (A,) for each actuator, the index of the action element that moves it.
         gain: (A,) how strongly each actuator reacts, relative to what the model expects: 1 as

@@ -40,10 +40,10 @@ class Repair:
         """Corrections that the text cannot express, one sentence each."""
 
     def write_corrections(self, candidate: CandidateWiring) -> None:
-        """Write the values of a corrected wiring into `text`, where they differ from the file's.
+        """Write the values of a corrected wiring that differ from the file's into `self.text`.
 
-        The file itself is not written. Corrections that the text cannot express are appended to
-        `left`.
+        The file itself is not written. Corrections that cannot be written as text are appended to
+        `self.left`.
 
         Args:
             candidate: The corrected wiring.

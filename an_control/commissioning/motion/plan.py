@@ -52,7 +52,7 @@ class MotionPlan:
         waves: (T, A) distance of each command from the safe command, in the command's unit.
         spans: For each actuator the tick at which its motion begins, and the tick after its end;
             equal if it cannot move.
-        hz: (A,) mean frequency of each actuator's sine.
+        hz: (A,) mean frequency of each actuator's motion, a sine whose frequency changes.
         amplitudes: (A,) largest distance from the safe command; 0 if the actuator cannot move.
     """
 

@@ -317,8 +317,9 @@ DISTURB: Mapping[TrainingDisturbance, float] = MappingProxyType(
 
 @dataclass(frozen=True)
 class StreamSettings:
-    """Disturbances of recorded episodes when they are used as rows of training batches.
+    """Settings of the disturbances of a student's training batches.
 
+    A row of a batch is a part of a recorded episode. It is disturbed when it is put into the batch.
     The run's setting `faults` adds further disturbances.
     """
 

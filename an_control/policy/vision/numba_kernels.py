@@ -29,8 +29,8 @@ def exponentiate_scores(scores, float32_copy, rounding_number):
     Args:
         scores: (rows, N) the scores; overwritten by the rounded exponentials.
         float32_copy: (rows, N) the array that receives the same exponentials as float32.
-        rounding_number: A large number. An exponential to which it is added, and from which it is
-            subtracted again, is rounded; see `exact_sums.compute_rounding_number`.
+        rounding_number: A large number. Adding it to an exponential and subtracting it again rounds
+            the exponential; see `exact_sums.compute_rounding_number`.
     """
     row = np.empty(scores.shape[1], F32)
     for m in range(len(scores)):

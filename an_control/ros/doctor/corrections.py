@@ -34,8 +34,8 @@ class RunningFinding:
         alternatives: Other mistakes that explain the readings as well.
         lines: Lines of the wiring file that the correction changes: number, text and corrected
             text.
-        conversions: The corrected (scale, offset) by channel entry of the wiring; empty if the
-            mistake cannot be corrected while the node runs.
+        conversions: The corrected scale and offset of each channel, by its id in the wiring file;
+            empty if the mistake cannot be corrected while the node runs.
         corrected: Whether the mistake is corrected at present, without a change of the file.
     """
 
