@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from reprlib import repr as short
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_type_hints
@@ -798,11 +798,12 @@ def _parse_fields(cls: type[T], name: str, header: Any) -> T:
         ValueError: A value is not allowed; the message names key, value and what is allowed.
     """
     types = get_type_hints(cls)
+    known = [one.name for one in fields(cls)]  # type: ignore[arg-type]
     if not isinstance(header, Mapping):
         raise ValueError(f"{name}: {short(header)} is not an object")
     for key in header:
-        if key not in types:
-            raise ValueError(f"{name}.{str(key)[:80]}: unknown, allowed are {', '.join(types)}")
+        if key not in known:
+            raise ValueError(f"{name}.{str(key)[:80]}: unknown, allowed are {', '.join(known)}")
     try:
         sizes = cls(**header)
     except TypeError as error:
@@ -995,6 +996,8 @@ class ForwardSizes:
             validation = MonitorValidation.from_header(header["validation"])
             header = {**header, "validation": validation}
         sizes = _parse_fields(cls, "forward", header)
+        if "monitor" not in header:  # the default is for new models, not for damaged files
+            raise ValueError(f"forward: lacks 'monitor', one of {', '.join(get_args(Monitor))}")
         if not channels:
             raise ValueError("forward: needs task.channels, the ids that it is about")
         if not sizes.hidden:

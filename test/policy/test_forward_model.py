@@ -44,16 +44,28 @@ def test_the_file_carries_the_forward_model_and_its_default(path):
 )
 def test_a_bad_description_is_refused_by_name(path, change, named):
     write_model(path, monitored_model())
+    change_description(path, lambda forward: forward.update(change))
+    with pytest.raises(ModelError, match=named):
+        read_model(path)
+
+
+@pytest.mark.parametrize("key", ["hidden", "identity", "binary", "monitor"])
+def test_a_description_that_lacks_a_key_is_refused_by_its_name(path, key):
+    write_model(path, monitored_model())
+    change_description(path, lambda forward: forward.pop(key))
+    with pytest.raises(ModelError, match=f"forward: .*'{key}'"):
+        read_model(path)
+
+
+def change_description(path, change):
     content = path.read_bytes()
     length = int.from_bytes(content[:8], "little")
     tensors = json.loads(content[8 : 8 + length])
     header = json.loads(tensors["__metadata__"]["an_control"])
-    header["forward"] |= change
+    change(header["forward"])
     tensors["__metadata__"]["an_control"] = json.dumps(header)
     begin = json.dumps(tensors).encode()
     path.write_bytes(len(begin).to_bytes(8, "little") + begin + content[8 + length :])
-    with pytest.raises(ModelError, match=named):
-        read_model(path)
 
 
 def test_arrays_that_are_missing_or_wrong_are_refused(path):

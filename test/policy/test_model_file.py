@@ -186,6 +186,15 @@ def test_a_wrong_size_is_refused_by_key_and_value(path, key, value):
     refused(save(path, header(sizes=asdict(SIZES) | {key: value})), f"sizes.{key}")
 
 
+def test_an_unknown_size_is_refused_with_those_that_a_file_may_have(path):
+    sizes = asdict(MlpSizes(2, 1, [])) | {"can_be_compiled_in_rollouts": True}
+    names = "actions, head, activation, output"
+    refused(
+        save(path, header(kind="mlp", sizes=sizes)),
+        rf"can_be_compiled_in_rollouts: unknown, allowed are channels, {names}$",
+    )
+
+
 def test_a_missing_size_and_a_lone_softmax_query_are_refused(path):
     sizes = asdict(SIZES)
     del sizes["neuron"]
