@@ -21,10 +21,10 @@ from an_control.commissioning.listen import (
 )
 from an_control.commissioning.survey import (
     COMMANDS,
-    POLICY_TOPICS,
     SubscribedTopic,
     Survey,
     SurveyedTopic,
+    is_report_of_policy_node,
     may_be_sensor_topic,
     update_topic_statistics,
 )
@@ -307,11 +307,17 @@ def survey_bag_topics(bag: Bag, namespace: str, deserialize: Deserialize) -> Sur
         update_topic_statistics(
             topic, message, make_stamp_reader(cls)(message) is not None, entry.log_ns / 1e9
         )
-    for node in nodes:
-        for name in POLICY_TOPICS:
-            topics.pop(f"{node}/{name}", None)
-    heard = tuple(topics[name] for name in sorted(topics))
-    commands = [SubscribedTopic(name, type_, (SENDER,)) for name, type_ in taken.items()]
+    reports = {
+        name
+        for name in (*topics, *taken)
+        if any(is_report_of_policy_node(name, node) for node in nodes)
+    }
+    heard = tuple(topics[name] for name in sorted(topics) if name not in reports)
+    commands = [
+        SubscribedTopic(name, type_, (SENDER,))
+        for name, type_ in taken.items()
+        if name not in reports
+    ]
     by_topic = {one.topic: one for some in wired.values() for one in some}
     return Survey(heard, tuple(commands), tuple(by_topic.values()))
 

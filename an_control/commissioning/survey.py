@@ -41,7 +41,8 @@ COMMANDS = re.compile(r"cmd|command|setpoint|target", re.IGNORECASE)
 """Pattern in the final part of a topic's name that marks topics with commands, which are not
 read."""
 POLICY_TOPICS = ("channels", "attention", "keys", "attended", "proposed")
-"""Final parts of the names of topics that a policy node publishes about itself."""
+"""Names, below its own, of the topics that a policy node publishes about itself. A node whose
+command has several messages proposes each on a topic below `proposed`."""
 ANGULAR = re.compile(r"position\[|yaw\(|roll\(|theta|angle|heading", re.IGNORECASE)
 """Pattern in the path of a field that marks numbers which may be angles."""
 JUMP, STRAIGHT = 0.5, 0.95
@@ -309,19 +310,35 @@ def may_be_sensor_topic(name: str, prefix: str) -> bool:
 
 def _is_command_topic(node: Node, name: str) -> bool:
     """Return whether a topic carries commands, or a policy node's reports about itself."""
-    head, _, last = name.rpartition("/")
-    if COMMANDS.search(last) and node.count_subscribers(name):
-        return True
-    owners = {get_owner_node_name(one) for one in node.get_publishers_info_by_topic(name)}
-    return last in POLICY_TOPICS and head in owners
+    last = name.rpartition("/")[2]
+    return bool(COMMANDS.search(last) and node.count_subscribers(name)) or _is_policy_report(
+        node, name
+    )
+
+
+def _is_policy_report(node: Node, name: str) -> bool:
+    """Return whether a topic carries a policy node's reports about itself."""
+    publishers = node.get_publishers_info_by_topic(name)
+    return any(is_report_of_policy_node(name, get_owner_node_name(one)) for one in publishers)
+
+
+def is_report_of_policy_node(name: str, node_name: str) -> bool:
+    """Return whether a topic's name is one under which a policy node reports about itself.
+
+    Args:
+        name: The full name of the topic.
+        node_name: The full name of the node.
+    """
+    below = name.removeprefix(f"{node_name}/")
+    return below != name and (below in POLICY_TOPICS or below.startswith("proposed/"))
 
 
 def _iterate_subscribed_topics(
     node: Node, prefix: str, topics: dict[str, SurveyedTopic]
 ) -> Iterator[SubscribedTopic]:
-    """Yield the topics to which nodes subscribe, apart from the sensor topics."""
+    """Yield the topics to which nodes subscribe, apart from sensors and a policy node's reports."""
     for name, types in sorted(node.get_topic_names_and_types()):
-        if name in topics or not may_be_sensor_topic(name, prefix):
+        if name in topics or not may_be_sensor_topic(name, prefix) or _is_policy_report(node, name):
             continue
         infos = node.get_subscriptions_info_by_topic(name)
         subscribers = tuple(sorted({get_owner_node_name(one) for one in infos}))

@@ -257,6 +257,17 @@ def test_a_running_base_is_driven_by_its_twist(tmp_path, robot):
     assert fields == {"linear.x": "twist.linear.x", "angular.z": "twist.angular.z"}
 
 
+def test_what_a_policy_node_proposes_is_no_sensor_and_no_place_for_commands(robot):
+    robot.joints(("hip", "knee"))
+    for name in ("proposed", "proposed/arm"):
+        topic = f"{robot.node.get_name()}/{name}"
+        robot.publish(topic, JointState(name=["hip"], position=[0.0]))
+        robot.node.create_subscription(JointState, topic, lambda message: None, 10)
+    robot.start()
+    found = survey_topics("/bot", 1.0)
+    assert [one.name for one in found.topics] == ["/bot/joint_states"] and found.subscribed == ()
+
+
 def test_a_robot_that_is_found_late_is_listened_to_for_the_whole_time(robot):
     robot.joints(("hip", "knee"))
     late = threading.Timer(2.0, robot.start)

@@ -215,12 +215,15 @@ def test_what_a_policy_node_publishes_about_itself_becomes_no_channel_or_actuato
         at_ns = 10**9 + step * STEP_NS
         bag.write([entry("/robot/joint_states", joints(step), at_ns)])
         bag.write([entry("/robot/policy/channels", about, at_ns)])
+        for proposed in ("arm", "arm_commands"):  # of a command with several messages
+            bag.write([entry(f"/robot/policy/proposed/{proposed}", joints(step), at_ns)])
     bag.write([entry("/robot/policy/transition_event", TransitionEvent(), at_ns)])
     bag.close()
     assert main(["new", "tiny", "--bag", str(tmp_path / "bag"), "--out", str(tmp_path)]) == 0
     drafted = load_wiring(tmp_path / "tiny.yaml")
     assert [one.topic for one in drafted.sources] == ["/robot/joint_states"]
     assert drafted.command.names == ("left", "right")
+    assert list(drafted.command.topic_keys) == ["joint_commands"]
 
 
 def test_bags_that_rosbags_wrote_are_checked(
