@@ -249,14 +249,15 @@ def test_sources_come_and_go_with_the_file_while_it_runs(stand, reference):
 
 
 def test_a_source_that_goes_while_its_stamp_is_awaited_is_waited_for_no_longer(stand, reference):
-    stand.start()
+    stand.start(lockstep_wait_s=60.0)
     text = stand.wiring.read_text()
     kept = [line for line in text.splitlines() if "tilt" not in line]
     stand.send_joints(stamp_of(1), readings_of(1)[:2])
     stand.executor.spin_once(timeout_sec=0.2)
     stand.wiring.write_text("\n".join(kept))
     assert not reload(stand)
-    stand.until(lambda: stand.commands, "the command without tilt")
+    # By its end the wait itself would give the command, too.
+    stand.until(lambda: stand.commands, "the command without tilt", limit_s=30.0)
     seen = dict(zip(IDS[:2], readings_of(1)[:2], strict=True))
     assert list(stand.commands[0].effort) == reference(seen)
 
