@@ -162,8 +162,9 @@ class MessageDelay:
         self._newest_ns: int | None = None
         """The latest time of publishing."""
         self._live_since: tuple[int, int] | None = None
-        """The times of publishing and of arrival of the message after which the publisher's clock
-        may have been set back; None if it was not."""
+        """The times of publishing and of arrival of the message from which on messages are counted
+        that come as fast as they are published, since one was published before an earlier one; None
+        if none was."""
         self._live_count = 0
         self._began_ns: int | None = None
         self._count = 0
@@ -178,7 +179,7 @@ class MessageDelay:
             now_ns: When it was received, by this machine's clock.
         """
         if self._was_clock_set_back(published_ns, now_ns):
-            self._began_ns = self._newest_ns = None
+            self._began_ns = self._newest_ns = self._live_since = None
             self._count = 0
         if self._newest_ns is None or published_ns > self._newest_ns:
             self._newest_ns = published_ns
@@ -199,10 +200,12 @@ class MessageDelay:
             published_ns: When the message was published, by the publisher's clock.
             now_ns: When it was received.
         """
-        if self._newest_ns is None or published_ns > self._newest_ns - CLOCK_STEP_NS:
-            self._live_since = None
+        if self._newest_ns is None:
             return False
-        if self._live_since is not None:
+        if self._live_since is None:
+            if published_ns > self._newest_ns - CLOCK_STEP_NS:
+                return False
+        else:  # also if later than any before: the clock may have been set back by a few periods
             sent_ns = published_ns - self._live_since[0]
             came_ns = now_ns - self._live_since[1]
             if 0 < sent_ns < 2 * came_ns:

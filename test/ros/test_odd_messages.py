@@ -158,12 +158,13 @@ def test_lateness_is_what_a_message_took_longer_than_the_quickest_lately():
         assert late(step * STEP_NS + offset_ns, step * STEP_NS + 3) == 3
 
 
-def test_a_clock_that_is_set_back_is_followed_after_a_few_messages():
+@pytest.mark.parametrize("steps", [2, 3, 500])
+def test_a_clock_that_is_set_back_is_followed_after_a_few_messages(steps):
     late = inputs.MessageDelay()
     for step in range(2000):
         assert late(step * STEP_NS, step * STEP_NS) == 0
-    lates = [late((step - 500) * STEP_NS, step * STEP_NS) for step in range(2000, 5000)]
-    assert lates[:2] == [500 * STEP_NS] * 2
+    lates = [late((step - steps) * STEP_NS, step * STEP_NS) for step in range(2000, 5000)]
+    assert lates[:2] == [steps * STEP_NS] * 2
     assert set(lates[inputs.LIVE_MESSAGES :]) == {0}
     assert late(5000 * STEP_NS, 5000 * STEP_NS) == 0  # and set forward again
     assert late(5001 * STEP_NS, 5001 * STEP_NS + 7) == 7
@@ -176,6 +177,8 @@ def test_old_messages_that_come_again_at_once_stay_old():
     for step in range(1000, 1100):
         now_ns = 2000 * STEP_NS + step
         assert late(step * STEP_NS, now_ns) == now_ns - step * STEP_NS
+    for step in range(2001, 2010):
+        assert late(step * STEP_NS, step * STEP_NS) == 0
 
 
 def test_a_network_that_slows_down_is_followed_after_a_while():
