@@ -194,7 +194,10 @@ def _draft_channels_with_comments(source: str, topic: SurveyedTopic) -> Iterator
         format_element_path("", name): _draft_max_age_s(one.gap_s) if one.gap_s else 0.0
         for name, one in topic.rarely_sent_joint_names.items()
     }
-    joints = _make_allowed_names(topic.joints)
+    joints = {
+        format_element_path("", name): allowed
+        for name, allowed in _make_allowed_names(topic.joints).items()
+    }
     for path, (low, high) in topic.ranges.items():
         channel = ChannelConfig(_make_channel_id(source, path, joints), source, path)
         if own_ages_s:  # a slower driver publishes some of the joints on this topic
@@ -223,10 +226,10 @@ def _add_laser_range_limits(channel: ChannelConfig, topic: SurveyedTopic) -> Cha
 def _make_channel_id(source: str, path: str, joints: Mapping[str, str]) -> str:
     """Make a channel's id from the path of its field, such as hip.position from position[hip].
 
-    `joints` has for each joint that the topic's messages name the name that a wiring allows.
+    `joints` has the names that a wiring allows, by the part of a path that names the joint: [hip].
     """
-    field, _, key = path.partition("[")
-    if name := joints.get(key.removesuffix("]").strip('"')):
+    field, bracket, rest = path.partition("[")
+    if name := joints.get(bracket + rest):
         return f"{name}.{field}"
     if angle := _ANGLE.fullmatch(path):
         return f"{source}.{angle[1]}"

@@ -40,3 +40,14 @@ def test_joints_whose_names_differ_only_in_a_blank_are_different_channels_and_ac
     assert [config.id for config, _ in draft.channels] == [f"{one}.position" for one in names]
     assert [config.name for config, _ in draft.actuators] == names
     assert "'a b' cannot be" in draft.actuators[0][1] and "cannot" not in draft.actuators[1][1]
+
+
+def test_a_joint_with_a_quotation_mark_at_an_end_of_its_name_is_drafted_as_a_joint() -> None:
+    topic = SurveyedTopic("/joint_states", "sensor_msgs/msg/JointState")
+    for tick in range(3):
+        message = JointState(name=['2"', '"*', "hip"], position=[0.1 * tick] * 3)
+        update_topic_statistics(topic, message, True, float(tick))
+    draft = draft_wiring_of_robot("bot", Survey((topic,), ()), "")
+    names = ['2"', '"_', "hip"]
+    assert [config.id for config, _ in draft.channels] == [f"{one}.position" for one in names]
+    assert [config.name for config, _ in draft.actuators] == names
