@@ -37,12 +37,7 @@ TABLE = {
     JAZZY: (ANT, ANT, ROS_TESTS, ANT, "by hand, 2026-11-28: `sim ant`"),
     "Jazzy or Kilted by apt": (UBUNTU + "3.12",) * 2 + (SOURCES,) + (UBUNTU + "3.12",) * 2,
     "Lyrical by apt": (NOT + "needs CPython 3.12 or newer",) * 2 + (SOURCES,) * 3,
-    "aarch64: Jazzy, Kilted or Lyrical by apt": (
-        NOT + "apt has only Humble",
-        NOT + "apt has none",
-        SOURCES,
-        *(SOURCES + ", with Lyrical",) * 2,
-    ),
+    "aarch64, ROS 2 by apt": (NOT + "no supported ROS 2",) * 2 + (SOURCES,) * 3,
 }
 """One row for each ROS 2 and machine, with a cell for each of PYTHONS."""
 
