@@ -204,8 +204,7 @@ class _Run:
         self._state = _RunState()
         if (state := folder.load_checkpoint()) is not None:
             rows = [ScoreRow(name, tuple(map(float, all_)), n) for name, all_, n in state["rows"]]
-            past = state.get("made_of", {}), state.get("given_s", {})
-            self._state = _RunState(state["watched"], rows, *past)
+            self._state = _RunState(state["watched"], rows, state["made_of"], state["given_s"])
 
     def run_unfinished_parts(self) -> LearnResult:
         """Make the parts that are not finished, write the model card and return the result."""

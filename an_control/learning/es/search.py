@@ -722,11 +722,8 @@ class Search:
         self._seconds = state["seconds"]
         self._reached = state["reached"]
         self.generation, self._played = state["generation"], state["played"]
-        before = state.get(
-            "share", self._used_share_of_limits
-        )  # runs from before 2026-11-24 have none
-        if before:  # the run may have another length now
-            ratio = self._used_share_of_limits / before
+        if state["share"]:  # the run may have another length now
+            ratio = self._used_share_of_limits / state["share"]
             self._begun *= ratio
             self._race.rescale_elimination_times(ratio)
             self._stall.rescale_validation_times(ratio)

@@ -169,8 +169,8 @@ class ForwardModelLearner:
         If the time limit had cut the run short and is higher now, the run starts from the beginning
         instead.
         """
-        self._minutes = state.get("minutes", self._minutes)  # older runs have none of these
-        self._cut_at, self._extra = state.get("cut_at", 0.0), state.get("extra", 0)
+        self._minutes = state["minutes"]
+        self._cut_at, self._extra = state["cut_at"], state["extra"]
         if 0.0 < self._cut_at < (self.settings.minutes or math.inf):
             self._extra += _count_steps_for_updates(state["updates"][: state["stage"]])
             if state["training"] is not None:

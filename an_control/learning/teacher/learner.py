@@ -359,8 +359,7 @@ class TeacherLearner:
         for one in self._contenders:
             one.restore(state["contenders"][one.exploration_noise_kind])
         self._done, self._seconds = state["done"], state["seconds"]
-        # An older run has no such figures: its patience starts here.
-        done, seconds = state.get("marked", (self._done, self._seconds))
+        done, seconds = state["marked"]
         self._marked = int(done), float(seconds)
         self._largest_logit = state["largest_logit"]
 
