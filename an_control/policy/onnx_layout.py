@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
@@ -215,7 +216,7 @@ def read_network_layout(network: NetworkInterface, yaml_file: str | None) -> Net
     )
     if layout.hand_over and layout.excitation:
         raise beside["excitation"].make_error("only one of excitation and hand_over")
-    if twice := [id_ for id_ in layout.channels if layout.channels.count(id_) > 1]:
+    if twice := [id_ for id_, count in Counter(layout.channels).items() if count > 1]:
         raise ValueError(f"{where} names the channel {twice[0]!r} twice; each may be there once")
     if layout.step_s is None and any(one.kind == PHASE for one in terms):
         raise WiringError(str(yaml_file), "", MissingItem("'step_s'"), "step_s, for term: phase")
