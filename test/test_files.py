@@ -141,13 +141,13 @@ def test_what_the_block_raises_leaves_the_file_as_it_was(tmp_path):
 def test_the_command_line_names_the_file_that_a_full_disk_refused(tmp_path):
     code = (
         "import sys\n"
-        "from an_control.cli import info, main\n"
+        "from an_control.cli import main, models\n"
         "from an_control.system.files import write_file\n"
-        "info.InfoCommand.run = lambda self: write_file('/dev/full', 'x')\n"
+        "models.InfoCommand.run = lambda self: write_file('/dev/full', 'x')\n"
         "sys.exit(main())\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, "info", "model"],
+        [sys.executable, "-c", code, "info", "ant"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     said = "an-control info: /dev/full: No space left on device\n"

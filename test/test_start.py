@@ -91,8 +91,8 @@ def test_an_import_that_answers_an_interrupt_with_its_own_error_is_still_interru
     code = (
         f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n"
         "from an_control.entry_points import an_control\n"
-        "from an_control.cli import info\n"
-        "info.InfoCommand.run = lambda self: __import__('inspect_slowly')\n"
+        "from an_control.cli import models\n"
+        "models.InfoCommand.run = lambda self: __import__('inspect_slowly')\n"
         "sys.exit(an_control())\n"
     )
     said = "an-control info: interrupted\n"

@@ -71,9 +71,13 @@ def test_parts_shows_every_part_and_what_a_further_channel_costs(monkeypatch, tm
 @pytest.mark.parametrize(
     ("what", "more", "said"),
     [
-        ("parts", ["--model", "m"], "--model m: not for bench parts (allowed: --seconds, --json)"),
-        ("ant", ["--model", "m"], "--model m: not for bench ant"),
-        ("training", ["--model", "m"], "--model m: not for bench training"),
+        (
+            "parts",
+            ["--model", "m.onnx"],
+            "--model m.onnx: not for bench parts (allowed: --seconds, --json)",
+        ),
+        ("ant", ["--model", "m.onnx"], "--model m.onnx: not for bench ant"),
+        ("training", ["--model", "m.onnx"], "--model m.onnx: not for bench training"),
     ],
 )
 def test_an_option_that_a_benchmark_would_not_read_is_refused(

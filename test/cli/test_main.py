@@ -193,7 +193,7 @@ def outputs():
 NEEDED = {
     "sim": ["ant"],
     "new": ["mine", "--env", "CartPole-v1"],
-    "run": ["--wiring", "w", "--model", "m"],
+    "run": ["--wiring", "w", "--model", "ant"],
     "rewire": ["/ant/policy"],
     "shadow": ["on"],
     "bench": ["inference"],
@@ -219,7 +219,7 @@ def test_a_path_that_cannot_be_written_ends_with_2_before_the_work(
     bad = [tmp_path / "file" / "x"]
     bad += [tmp_path, tmp_path / "no" / "x"] if kind is Output.FILE else [tmp_path / "file"]
     for path in bad:
-        assert main([verb, *NEEDED.get(verb, ["model"]), option, str(path)]) == 2
+        assert main([verb, *NEEDED.get(verb, ["ant"]), option, str(path)]) == 2
         said = capsys.readouterr().err
         assert said.startswith(f"an-control {verb}: {option} {path}: "), said
 
