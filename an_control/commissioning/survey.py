@@ -120,9 +120,9 @@ class SurveyedTopic:
         messages: The number of messages that arrived.
         first_s: The arrival time of the first message in seconds.
         last_s: The arrival time of the newest message in seconds.
-        gap_s: The longest time in seconds between two messages. If messages list joint names: the
-            longest between two that contain the same name, without the names in
-            `rarely_sent_joint_names`.
+        gap_s: The longest time in seconds between two messages. If messages list joint names, it
+            is the longest time between two messages with the same name; names in
+            `rarely_sent_joint_names` do not count.
         stamped: Whether any message had a stamp.
         ranges: The lowest and the highest value of each number, by field path.
         joints: The names that the messages list for their elements, such as those of joints; () if

@@ -97,8 +97,8 @@ class CostCalculator:
                 `expected` predicts; NaN where missing.
             expected: (T, channels) the expected values of `observed`.
             readings: (T, slots) the readings themselves, even if `observed` holds their changes.
-            prediction: The forward model's prediction (T, channels). Only its scale of the errors
-                and its probabilities of binary channels are used.
+            prediction: The forward model's prediction (T, channels), which gives the scale of
+                the errors of real values, and the probabilities of binary channels.
         """
         scale, probability = prediction.scale, prediction.probability
         self._add_costs(costs, observed, expected, scale, readings, probability, *self._constants)

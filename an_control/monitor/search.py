@@ -71,9 +71,8 @@ class MoveDetector:
         which the assignment may have been right, is set to 0.
 
         Args:
-            excess_nll: The new value of the running mean, in nats per tick, of how far the costs of
-                the assignment are above the usual ones. A cost is the negative log-likelihood of a
-                reading.
+            excess_nll: The new value of a running mean, in nats per tick: the negative
+                log-likelihood of the readings under the assignment, less its usual value.
         """
         self.excess_nll, self.consistent = excess_nll, 0
         self.excess = 0.0

@@ -129,8 +129,8 @@ class NoiseSettings:
 class SensorDelaySettings:
     """Numbers for estimating the delay of the readings in ticks.
 
-    They were chosen on the Ant with delays of one to three ticks, and on ice, where no delay may be
-    found.
+    They were chosen so that delays of one to three ticks are found on the Ant, and none where it
+    slips on ice, which looks similar.
     """
 
     max_ticks: int = 3

@@ -410,8 +410,9 @@ def update_identity_evidence(prediction, value, expected, evidence, score):
     reading's attention scores.
 
     Args:
-        prediction: (4, n) the weights b, v, g and k of each query in the equation of prediction
-            attention, see `reference_engine`.
+        prediction: (4, n) the weights b, v, g and k of each query. The attention to a reading also
+            depends on predictions by these weights (prediction attention); `reference_engine` has
+            the equation.
         value: The reading.
         expected: (n,) the reading that the memory expects of each query's channel.
         evidence: (n,) the evidence for each query in nats; changed.

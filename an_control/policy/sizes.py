@@ -515,7 +515,8 @@ class VisionSizes(ABC):
         positions: The number of columns of a fixed table of sines (see `make_positional_table`),
             which has a row for each query.
         norm_weights: Whether the layer norms of patches and message have learned weights.
-        attention: The paper's ``softmax``, whose queries are computed from that table; or ``pma``
+        attention: The paper's ``softmax``, whose queries are computed from the table of
+            `positions`; or ``pma``
             (pooling by multihead attention), whose queries are learned and attend to the sum of
             each patch's key and value.
         encoder: The way in which the patches' keys attend to each other before the attention: each

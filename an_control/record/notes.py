@@ -218,7 +218,8 @@ class SessionState:
 
         Args:
             encoder: Converter of the events to messages.
-            newest_ns: Time of the newest note in ns, of the node's clock; None if it is not known.
+            newest_ns: Time of the newest recorded event (note) in ns, by the node's clock; None if
+                it is not known.
         """
         now_ns = time.time_ns() if newest_ns is None else newest_ns + encoder.offset_ns
         events = list(self._events.values())

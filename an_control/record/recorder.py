@@ -96,9 +96,9 @@ def get_recording_install_command() -> str:
 
 
 class MessageNumbers:
-    """Counter of recorded messages, and the numbers of the sources (topic subscriptions).
+    """Numbers of the recorded messages and of the sources (topic subscriptions).
 
-    Later records refer to messages and sources by these numbers.
+    A record of a tick names by these numbers the messages that the tick has read.
     """
 
     def __init__(self) -> None:

@@ -59,7 +59,7 @@ _blocks: list[CompilationReport] = []
 
 
 def find_innermost_compilation_report() -> CompilationReport | None:
-    """Return the report of the innermost `report_compilations_in_block`, or None outside of one."""
+    """Return the report of the innermost block that is open; None outside of all blocks."""
     return _blocks[-1] if _blocks else None
 
 

@@ -65,13 +65,13 @@ def compute_attention_strength(attention: NDArray[np.float64]) -> NDArray[np.flo
 
 
 def scale_attention_to_percent(attention: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return attention weights as whole hundredths of their largest magnitude, for the page.
+    """Return attention weights in whole percent of the largest absolute weight, for the page.
 
     Args:
         attention: The attention weights (queries, channels).
 
     Returns:
-        The hundredths (rows, columns). Rows stand for queries and columns for channels; if there
+        The percentages (rows, columns). Rows stand for queries and columns for channels; if there
         are more than 32 queries or 64 channels, a row or a column is the mean of several
         neighbours.
     """

@@ -30,7 +30,7 @@ class LiveRobot:
     Args:
         calls: Node that calls services and sets parameters.
         listener: Node that listens to topics.
-        robot: Namespace of the robot; "": the robot of the first policy node.
+        robot: Namespace of the robot; "" for the first policy node that is found.
     """
 
     def __init__(self, calls: Node, listener: Node, robot: str = "") -> None:

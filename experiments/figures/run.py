@@ -79,9 +79,9 @@ def describe_staleness_of_figure(
 def fill_table_rows(rows: Sequence[str], column: int, results: Mapping[str, Any]) -> list[str]:
     """Return a Markdown table's lines with the old results replaced by those of an evaluation.
 
-    Each row names its disturbance, such as `delay=1`. The returns are written as mean +- standard
-    error, with as many decimals as before. Columns with the titles `episodes` and `successes` are
-    filled, too.
+    Each row names its disturbance, such as `delay=1`, which is short for "none,delay=1". The
+    returns are written as mean +- standard error, with as many decimals as before. Columns with the
+    titles `episodes` and `successes` are filled, too.
 
     Args:
         rows: The lines of the table.

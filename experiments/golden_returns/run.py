@@ -104,7 +104,7 @@ def find_expected_returns(
 
 
 def make_markdown_results_table(results: dict[str, dict[str, list[float]]]) -> str:
-    """Return a Markdown table: a row for each simulation, a column for each "3.11 Kilted" or so.
+    """Return a Markdown table: a row for each simulation, a column for each Python and ROS 2.
 
     A cell is `=` if the returns equal those of the versions `REFERENCE` to the last bit.
     """

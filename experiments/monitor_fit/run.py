@@ -149,7 +149,8 @@ class MonitorWatch:
 
     - ticks: ticks (control steps) played
     - invented: false alarms, in which the monitor reported a moved signal before any had moved
-    - permuted: ticks before any signal moved in which the policy still got one under a wrong id
+    - permuted: ticks before any signal moved, in which the policy got a signal under a wrong id
+      because of a false alarm
     - unfit: ticks in which the monitor reported that its model does not fit the robot
     - lost: ticks in which the monitor reported not to know which slot carries which signal
     - moved: signals that moved to another slot

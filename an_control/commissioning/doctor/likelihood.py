@@ -354,8 +354,8 @@ class Likelihood:
         """Estimate how strongly one motor acts while its joint is not held by an end stop.
 
         Ticks near the joint's most frequent position are left out, because an end stop may hold the
-        joint there. The two channels that the motor moves most are taken for the joint's position
-        and velocity; the smoother one is the position.
+        joint there. It is assumed that the two channels that the motor moves most are the joint's
+        position and velocity, and that the smoother one is the position.
 
         Args:
             candidate: The wiring under which the readings are explained.
@@ -364,7 +364,7 @@ class Likelihood:
         Returns:
             The effect: 1 as the model expects, 0 for none, -1 for the opposite. It is 0 if the
             position never changes, and None if fewer than `LEAST_FREE` ticks are left, or if the
-            model expects no movement in half of them.
+            model expects no movement in half of the ticks that are left.
         """
         forward, ticks = self.forward, self.ticks
         (now,) = self.compute_candidate_readings([candidate], ticks)

@@ -195,7 +195,9 @@ def _add_dense_product(out, matrix, vector):
 
 @njit(cache=True, error_model="numpy", nogil=True, fastmath=True)
 def add_matrix_product(out, matrix, vector):
-    """Add the product ``vector @ matrix`` to `out`, in place, without the zeros of the vector.
+    """Add the product ``vector @ matrix`` to `out`, in place.
+
+    Elements of the vector that are 0 are skipped, which is faster.
 
     Args:
         out: (out,) the array that is changed.

@@ -99,8 +99,8 @@ class RunningDoctor:
     ) -> None:
         """Record a tick; search for mistakes if readings were improbable for half a second.
 
-        Call this after the tick's command was sent, so that it delays no command. After an error
-        the robot continues, but no mistakes are found any more.
+        Call this after the tick's command was sent, so that it delays no command. If the search
+        raises an exception, the robot continues, and the doctor searches no more.
 
         Args:
             readings: The readings of the tick.

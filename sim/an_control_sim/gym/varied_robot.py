@@ -233,7 +233,7 @@ class MujocoPhysics:
 
 
 class BulletPhysics:
-    """A function object that scales mass, inertia and friction in pybullet_envs_gymnasium.
+    """Physics of an environment of pybullet_envs_gymnasium, with scalable mass and friction.
 
     Args:
         inner: The environment without wrappers.
