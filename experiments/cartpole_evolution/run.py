@@ -31,7 +31,7 @@ PAPER, STEPS_PER_PAPER_RUN = 472.0, 14_000 * 256 * 16 * 1000
 TRAIN = (
     "an-control train cartpole --form attention-raw --queries 64 --starts 0 --optimiser pgpe"
     " --popsize 256 --rollouts 16 --rate 0.037 --sigma 0.082 --sigma-rate 0.078"
-    " --validate-every 100 --episodes 200"
+    " --validate-every 100 --episodes 5000"
 )
 """EvoJAX's settings of its permutation-invariant CartPole (examples/train_cartpole.py)."""
 
