@@ -271,15 +271,6 @@ def test_what_is_explored_stays_for_four_steps(tmp_path):
     assert len(blocks) == 8 and blocks.mean(1).std() > 10.0 * blocks.std(1).max()
 
 
-def test_a_run_that_an_older_version_began_continues(tmp_path):
-    with closing(learner_in(tmp_path, "Pendulum-v1", "ppo", TeacherLimits(steps=200))) as learner:
-        learner.step()
-        state = learner.make_checkpoint()
-        del state["marked"]
-        learner.restore(state)
-        assert not learner.end_reason
-
-
 def test_limits_end_a_run_and_may_be_raised(tmp_path):
     assert run(tmp_path, "Pendulum-v1", "ppo", limits=TeacherLimits(steps=65)).done == 2
     loop = run(tmp_path, "Pendulum-v1", "ppo", limits=TeacherLimits(steps=200))
