@@ -690,8 +690,8 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
             table = self._loop.make_rewired_table(
                 self._wiring_parameters.declare_and_get_wiring(wiring)
             )
-            text = read_regular_file(wiring.file).decode()  # for the recording
-            self._rewire(table, text)
+            recorded = self._recorder is not None
+            self._rewire(table, read_regular_file(wiring.file).decode() if recorded else None)
             if self._loop.doctor is not None:
                 self._loop.doctor.drop_all_findings()
             response.success = True

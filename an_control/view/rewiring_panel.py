@@ -212,8 +212,8 @@ class RewiringPanel:
 
         Args:
             rng: The random generator.
-            announced: Whether the policy node is told, too. Then each of its channels follows its
-                signal to the new slot.
+            announced: Whether the policy node is rewired, too. Then each of its channels follows
+                its signal to the new slot.
 
         Raises:
             RefusedChangeError: The change is not possible.

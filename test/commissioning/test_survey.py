@@ -15,6 +15,7 @@ from an_control.commissioning.survey import (
     iterate_message_number_ranges,
     update_topic_statistics,
 )
+from an_control.wiring.draft import Draft
 
 
 def test_a_byte_is_a_number() -> None:
@@ -30,12 +31,16 @@ def test_a_reading_that_is_not_a_number_does_not_hide_the_others() -> None:
     assert topic.ranges["range"] == (0.5, 2.0)
 
 
-def test_joints_whose_names_differ_only_in_a_blank_are_different_channels_and_actuators() -> None:
+def draft_of_joints(names: list[str]) -> Draft:
     topic = SurveyedTopic("/joint_states", "sensor_msgs/msg/JointState")
     for tick in range(3):
-        message = JointState(name=["a b", "a_b", "a*b"], position=[0.1 * tick] * 3)
+        message = JointState(name=names, position=[0.1 * tick] * len(names))
         update_topic_statistics(topic, message, True, float(tick))
-    draft = draft_wiring_of_robot("bot", Survey((topic,), ()), "")
+    return draft_wiring_of_robot("bot", Survey((topic,), ()), "")
+
+
+def test_joints_whose_names_differ_only_in_a_blank_are_different_channels_and_actuators() -> None:
+    draft = draft_of_joints(["a b", "a_b", "a*b"])
     names = ["a_b_2", "a_b", "a_b_3"]
     assert [config.id for config, _ in draft.channels] == [f"{one}.position" for one in names]
     assert [config.name for config, _ in draft.actuators] == names
@@ -43,11 +48,7 @@ def test_joints_whose_names_differ_only_in_a_blank_are_different_channels_and_ac
 
 
 def test_a_joint_with_a_quotation_mark_at_an_end_of_its_name_is_drafted_as_a_joint() -> None:
-    topic = SurveyedTopic("/joint_states", "sensor_msgs/msg/JointState")
-    for tick in range(3):
-        message = JointState(name=['2"', '"*', "hip"], position=[0.1 * tick] * 3)
-        update_topic_statistics(topic, message, True, float(tick))
-    draft = draft_wiring_of_robot("bot", Survey((topic,), ()), "")
+    draft = draft_of_joints(['2"', '"*', "hip"])
     names = ['2"', '"_', "hip"]
     assert [config.id for config, _ in draft.channels] == [f"{one}.position" for one in names]
     assert [config.name for config, _ in draft.actuators] == names

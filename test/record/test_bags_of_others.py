@@ -167,14 +167,20 @@ def test_a_wiring_drafted_from_a_bag_reads_that_bag(
     assert list(base.command.topic_keys) == ["cmd_vel"]
 
 
-def test_a_recording_of_a_policy_node_gives_the_draft_the_commands_of_its_wiring(
-    stand: Stand, tmp_path: Path
-) -> None:
-    stand.start(record=str(tmp_path / "bags"))
+def record_twenty_ticks(stand: Stand, folder: Path) -> Path:
+    """Let the node record twenty ticks below a folder, and return the recording's folder."""
+    stand.start(record=str(folder / "bags"))
     for step in range(20):
         stand.step(step)
     stand.node.trigger_shutdown()
-    (bag,) = (tmp_path / "bags").iterdir()
+    (bag,) = (folder / "bags").iterdir()
+    return bag
+
+
+def test_a_recording_of_a_policy_node_gives_the_draft_the_commands_of_its_wiring(
+    stand: Stand, tmp_path: Path
+) -> None:
+    bag = record_twenty_ticks(stand, tmp_path)
     assert main(["new", "tiny", "--bag", str(bag), "--out", str(tmp_path)]) == 0
     drafted, recorded = load_wiring(tmp_path / "tiny.yaml"), load_wiring(stand.wiring)
     assert drafted.command == recorded.command
@@ -186,11 +192,7 @@ def test_a_recording_of_a_policy_node_gives_the_draft_the_commands_of_its_wiring
 def test_a_recording_with_a_reloaded_wiring_gives_the_draft_only_the_newest_commands(
     stand: Stand, tmp_path: Path
 ) -> None:
-    stand.start(record=str(tmp_path / "bags"))
-    for step in range(20):
-        stand.step(step)
-    stand.node.trigger_shutdown()
-    (folder,) = (tmp_path / "bags").iterdir()
+    folder = record_twenty_ticks(stand, tmp_path)
     entries = list(Bag(folder).iterate_entries())
     text = stand.wiring.read_text().replace("topic: commands", "topic: motors")
     for one in tuple(entries):

@@ -459,8 +459,8 @@ def apply_head(options, layer_weights, widths, head_input, scratch, action):
 
     Args:
         options: Options of the policy, a `KernelOptions`.
-        layer_weights: Weights and biases of all layers (H, B), for each episode those of its own
-            policy. The H numbers are in the order of `PackedWeights.head`.
+        layer_weights: Weights and biases of all layers (H, B), from the policy of each
+            episode. The H numbers are in the order of `PackedWeights.head`.
         widths: Number of units of each layer.
         head_input: Array (W, B) with the inputs in its first rows, which is overwritten. W must be
             at least the number of inputs and the number of units of the widest layer.
