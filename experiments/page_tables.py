@@ -69,7 +69,7 @@ class PageTable:
         return ExperimentStep(self.page, shlex.join(command))
 
     def make_smoke_step(self, runs: Path) -> ExperimentStep:
-        """Return the step (command line) of a short test: one episode, the table in `runs`."""
+        """Return the step (command line) of a short test: one episode, written to `runs`."""
         page = f"{runs}/{self.title}.md"
         short = replace(
             self, page=page, protocols=self.protocols[:1], episodes=1, options="", plots=""

@@ -78,7 +78,7 @@ def _find_definitions_in(
 
 
 def format_signature(node: Definition) -> str:
-    """Return the signature of a function with some of its decorators, or the head of a class."""
+    """Return a function's signature with its `SHOWN_DECORATORS`, or a class's name and bases."""
     if isinstance(node, ast.ClassDef):
         bases = ", ".join(map(ast.unparse, node.bases))
         return f"class {node.name}({bases})" if bases else f"class {node.name}"

@@ -77,13 +77,13 @@ class AngleDetector:
         self._last = value
 
     def make_sine_and_cosine_advice(self, path: str) -> str:
-        """Return advice to read sine and cosine if the number is an angle that jumps or grows.
+        """Return advice to read an angle's sine and cosine if the angle jumps or grows.
 
         Args:
             path: The path of the message field that holds the number, such as "position[hip_1]".
 
         Returns:
-            The advice as text for the user; "" if the number is not such an angle.
+            The advice as text for the user; "" if the number neither jumps nor grows.
         """
         moved = abs(self._last - (self._first or 0.0))
         grows = moved > math.tau and moved > STRAIGHT * self._travelled
@@ -186,8 +186,8 @@ class Survey:
     Attributes:
         topics: The topics on which sensor readings are published.
         subscribed: The topics that may take commands.
-        command_messages: The command messages of the recorded wiring, if the topics are those of a
-            bag that a policy node recorded; else ().
+        command_messages: If the topics are from a bag that a policy node recorded: the command
+            messages of that node's wiring. Otherwise ().
     """
 
     topics: tuple[SurveyedTopic, ...]

@@ -84,7 +84,7 @@ def restore_states(runs: Path, saved: Path) -> None:
 
 
 def draw_learning_curves(folders: Sequence[Path], picture: Path) -> None:
-    """Draw the returns during training over steps and over hours, beside the paper's return."""
+    """Draw returns during training over steps and hours, with a line for the published return."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 3.5), layout="constrained")

@@ -29,10 +29,11 @@ class Mistake:
     Attributes:
         kind: One of sign, scale, offset, delay, stuck, noise only, swapped, permuted, motor
             reversed, motor gain, motor dead and motors swapped.
-        members: The names of the channels or motors that have the mistake.
+        members: The names of the channels or motors that are affected.
         value: A factor (scale, motors), an offset in the unit of the readings (offset), a number of
             ticks (delay), or a standard deviation (noise only); 0 for all other kinds.
-        others: For swapped or permuted ones: the channels or motors whose values the members get.
+        others: If values are swapped or permuted: for each of `members`, the channel or motor whose
+            values it gets. Otherwise ().
     """
 
     kind: str

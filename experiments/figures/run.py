@@ -188,9 +188,9 @@ def record_inputs_of_made_figures(
 def repeat_stale_figures_and_count_remaining(figures: Sequence[PageFigure]) -> int:
     """Check stale figures by repeating their first episodes; return how many remain stale.
 
-    A figure is stale if its inputs have changed since the commit at which it was made. It becomes
-    fresh if the returns equal the recorded ones, or those that the commit's code gives when it runs
-    on this computer.
+    A figure is stale if its inputs have changed since the commit at which it was made. It stops
+    being stale if the episodes have the same returns as were recorded then, or as the code of that
+    commit gives on this computer.
     """
     tree, stale = SourceTree.from_work_tree(), 0
     for figure in figures:
@@ -231,7 +231,7 @@ def _repeat_and_list_problems(
 
 
 def write_figure_records(made: Mapping[str, Any]) -> None:
-    """Write the file of records, without figures that are no longer in the registry."""
+    """Write to a file how each figure was made, without figures not in the registry any more."""
     known = {one.name for one in FIGURES}
     kept = {name: made[name] for name in sorted(made) if name in known}
     write_file(MADE, json.dumps(kept, indent=1) + "\n")

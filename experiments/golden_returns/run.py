@@ -104,9 +104,9 @@ def find_expected_returns(
 
 
 def make_markdown_results_table(results: dict[str, dict[str, list[float]]]) -> str:
-    """Return a Markdown table: a row for each simulation, a column for each Python and ROS 2.
+    """Return a Markdown table: rows are simulations, columns are versions of Python and ROS 2.
 
-    A cell is `=` if the returns equal those of the versions `REFERENCE` to the last bit.
+    A cell is `=` if its returns equal those with the versions `REFERENCE` to the last bit.
     """
     all_versions = sorted(
         {versions for row in results.values() for versions in row}, key=_make_sort_key

@@ -52,9 +52,10 @@ def draw_random_training_settings(settings_index: int, seed: int) -> DrawnSettin
 
 
 def find_best_random_settings_index(results: list[TrainingResult], memory: ComparedMemory) -> int:
-    """Return the index of a network's best settings in `draw_random_training_settings`.
+    """Return the index of the random settings with which a network's training scored best.
 
-    Only the trainings with random settings count. Among equal scores the lowest loss decides.
+    It is the index that `draw_random_training_settings` takes. Of equal scores, the one with the
+    lowest loss is best. Results of other trainings than those with random settings are ignored.
     """
     own = [one for one in results if one["stage"] == "draw" and one["memory"] == memory.name]
     best = max(own, key=lambda one: (one["score"], -np.inf if one["diverged"] else -one["loss"]))

@@ -84,12 +84,12 @@ class DrawnSettings:
 class MemoryNetwork(nn.Module):
     """A memory (recurrent network) followed by a linear layer that scores the answers.
 
-    Its width is the largest with at most `PARAMETERS` parameters.
+    The memory is as wide as at most `PARAMETERS` parameters allow.
 
     Args:
         task: The task, which has the numbers of inputs and answers.
         memory: The kind of recurrent network.
-        draw: The settings that were drawn for the training.
+        draw: The settings of the training, which were chosen at random.
     """
 
     def __init__(self, task: MemoryTask, memory: ComparedMemory, draw: DrawnSettings) -> None:

@@ -86,7 +86,7 @@ class ComparedPolicy:
     folder: Path
 
     def make_sizes(self, neuron_width: int) -> AttentionSizes:
-        """Return the sizes of the policy's layers; the layer for each channel has this width."""
+        """Return the sizes of the policy's layers if its sensory neurons have a given width."""
         kind = self.memory.lower()
         recurrence = None
         if self.memory != "none":

@@ -166,9 +166,10 @@ def measure_recording_costs(blocks: int) -> dict[str, Any]:
     The nodes take turns. Each runs `blocks` blocks of `BLOCK_TICKS` ticks (control steps).
 
     Returns:
-        "ticks": their number for each node; "kinds": a list with a dict for each node. In these
-        "core_percent" is the CPU time in % of a core, "more_percent" how much it exceeds that of
-        the node that records nothing, and keys that end with "_us" are microseconds a tick.
+        "ticks": the number of ticks of each node. "kinds": a list with a dict for each node, in
+        which "core_percent" is the CPU time in % of a core, "more_percent" is how much more that is
+        than for the node that records nothing, and keys that end with "_us" are in microseconds a
+        tick.
     """
     from an_control.system.priority import exclude_existing_objects_from_gc
     from an_control_sim.process import initialise_ros
@@ -243,6 +244,10 @@ def measure_black_box_memory(seconds: float) -> dict[str, Any]:
     """Measure how much memory a policy node's black box takes on the walking Ant.
 
     The black box is a recording of only the newest seconds.
+
+    Returns:
+        "seconds" and "messages" recorded, "taken_mib" (the memory taken, in MiB), and "counted_mib"
+        (the memory by the recorder's own count).
     """
     import tracemalloc
 

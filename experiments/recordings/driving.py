@@ -26,10 +26,10 @@ SPIN_EVERY = 100
 def record_noisy_ant_episodes(
     folder: Path, model: Path, episodes: int, seed: int, max_noise_sd: float
 ) -> None:
-    """Record episodes of the simulated Ant under a policy node as a ROS bag, to learn from.
+    """Record a ROS bag, from which models learn, of the simulated Ant under a policy node.
 
-    The robot gets the recorded actions (-1..1) plus noise. Each episode draws the noise's standard
-    deviation, up to `max_noise_sd`.
+    The robot gets the recorded actions (-1..1) plus noise. In each episode the noise has another
+    standard deviation, chosen at random up to `max_noise_sd`.
     """
     from rclpy.parameter import Parameter
 

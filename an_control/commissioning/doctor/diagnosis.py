@@ -1561,7 +1561,7 @@ class _TickCosts(NamedTuple):
 
 
 class CostEvidence(NamedTuple):
-    """How much likelier the recorded readings become if a supposed mistake is corrected."""
+    """Numbers that say how much better a corrected mistake explains the recorded readings."""
 
     gain: np.ndarray
     """(K,) nats by which each tick costs less with the correction."""

@@ -232,14 +232,14 @@ class Likelihood:
     def compute_excess_nll_per_channel(
         self, candidate: CandidateWiring, ticks: np.ndarray
     ) -> np.ndarray:
-        """Return each channel's excess: its mean cost minus that in the model's validation.
+        """Return by how much the mean cost of each channel exceeds its usual mean cost.
 
-        The cost is the negative log-likelihood of a reading under the forward model. A channel with
-        a large excess is probably wired wrong.
+        A cost is the negative log-likelihood of a reading under the forward model. The usual cost
+        is that in the model's validation. A channel with a large excess is probably wired wrong.
 
         Args:
-            candidate: The wiring under which the readings are explained.
-            ticks: (K,) indices of the ticks from which the next one is predicted.
+            candidate: The supposed wiring of the robot.
+            ticks: (K,) indices of ticks; the readings of the tick after each are examined.
 
         Returns:
             (N,) mean excess of each of the N channels in nats a tick; 0 for unusable channels.
@@ -249,7 +249,9 @@ class Likelihood:
         return found
 
     def subtract_validation_nll(self, costs: np.ndarray, candidate: CandidateWiring) -> np.ndarray:
-        """Subtract each channel's mean cost in the model's validation from the costs of readings.
+        """Subtract from the costs of readings the mean cost that their channel has in validation.
+
+        A cost is a negative log-likelihood. The mean costs were measured for the model file.
 
         Args:
             costs: (K, N) costs of N channels in K ticks, in nats.

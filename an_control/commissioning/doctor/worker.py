@@ -156,7 +156,7 @@ def convert_finding_to_json_values(
         finding: The finding.
         diagnosis: The diagnosis that it belongs to.
         recording: The recording that was examined.
-        request_values: The values of the request by name.
+        request_values: The values by name that the node sent with the recording.
         wiring: The wiring in the file; None if the file cannot be read.
         model: The model.
 

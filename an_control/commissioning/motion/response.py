@@ -84,10 +84,10 @@ class Pair:
     Attributes:
         actuator: Index of the actuator.
         channel: Index of the channel.
-        group: Group of the channels of one kind, to which the channel belongs.
+        group: Group of comparable channels to which the channel belongs.
         sign: 1 if a rising command makes the reading rise, -1 if it makes it fall, 0 if not known.
-        gain: Standard deviation of what the command changes in the reading, divided by that of the
-            command.
+        gain: Standard deviation of the reading as far as it follows the command, divided by that of
+            the command.
         delay: Minimum delay of the response in ticks: 0 if the next reading shows it already. None
             if not known.
         linear: Share (0..1) of the reading's variance that follows the command linearly.
@@ -200,10 +200,10 @@ def find_response_sign(
 ) -> int:
     """Find whether a sensor's reading rises or falls when the command of its actuator rises.
 
-    The sign is that of the work: the sum of command times movement. An unknown delay of the sensor
-    could change this sign. Then the direction (rising or falling) with the smaller error in `fit`
-    is returned. It must explain at least the share `MIN_SIGN_FIT` of the variance, and the other
-    direction must have at least `SIGN_RATIO` times its error.
+    The result is the sign of the motor's work, the sum of command times movement, if that sign is
+    the same for each possible delay of the sensor. Otherwise it is the direction (rising or
+    falling) with the smaller error in `fit`. This direction must explain at least the share
+    `MIN_SIGN_FIT` of the variance, and the other must have at least `SIGN_RATIO` times its error.
 
     Args:
         drive: (T,) distance of each command from the safe command.

@@ -47,7 +47,7 @@ CommentedActuator = tuple[ActuatorConfig, str]
 
 @dataclass(frozen=True)
 class DraftTopic:
-    """A sensor topic of a simulation file that is being drafted, with JointState messages.
+    """A topic of JointState messages that a drafted simulation file shall publish.
 
     Attributes:
         topic: The name of the topic.

@@ -35,8 +35,9 @@ class EpisodeResult:
             none.
         timeouts: The number of steps in which the safe command was applied, because no command
             arrived in time.
-        unmatched: In lockstep, the number of surplus and of missing commands, if commands have no
-            time stamp. If it is not 0, steps may have used the commands of other steps.
+        unmatched: In lockstep, the number of commands without a step and of steps without a
+            command, if commands have no time stamp. If it is not 0, steps may have used the
+            commands of other steps.
         wall_s: The duration of the episode in seconds of wall-clock time.
         walked_m: The distance in metres that the robot covered in the first seconds after an
             e-stop; None if there was no e-stop, or the robot had fallen before the e-stop ended.

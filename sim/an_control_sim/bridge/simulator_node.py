@@ -328,7 +328,7 @@ def _list_actuator_fields(message: MessageFields) -> list[tuple[str, str | None]
 def find_unpublished_sources(simulation: Simulation, wiring: Wiring) -> list[SourceConfig]:
     """Return the sources (topics) that a wiring reads but the simulation does not publish.
 
-    The topic of the camera counts as not published, because its pictures are optional.
+    A source that reads the camera's topic is always returned, because the camera may be off.
     """
     return [
         one

@@ -148,7 +148,7 @@ def advance_episodes(states, actions, rewards, ended):
 
 
 def draw_start_state_of_seed(seed: int) -> np.ndarray:
-    """Return the random start state of a seed (6,), in the order of `write_observations`."""
+    """Return the random start state (6,) for a seed, in the order of `write_observations`."""
     return _draw_random_start_state(seeding.np_random(seed)[0])
 
 

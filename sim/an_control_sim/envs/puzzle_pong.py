@@ -86,7 +86,7 @@ class PuzzlePongEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return cut_patches(self._stack.frames), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Press the button that the action chooses for four frames, which take 1/15 s.
+        """Press a button for four frames (1/15 s): the one whose number in the action is largest.
 
         Raises:
             ValueError: The action is not six finite numbers.

@@ -60,7 +60,7 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
                 raise ValueError(f"{one.name}: {value} ({name} {reason})")
 
     def vary_robot(self, settings: DisturbanceSettings) -> None:
-        """Change the robot's motors, mass, friction and start from the next reset on.
+        """Set the robot's motors, mass, friction and start state; they change at the next reset.
 
         Args:
             settings: A disturbance, of which only the settings of the robot are used.
@@ -78,9 +78,10 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode in the state that `vary_robot` has set.
+        """Start an episode in the robot state that was chosen by `vary_robot`.
 
-        It is "usual", "rest" (after 2 s without torque) or "posture" (at random joint positions).
+        The state is "usual", "rest" (after 2 s without torque) or "posture" (at random joint
+        positions).
         """
         self._effect = None
         if self._settings.start != NOMINAL.start:
