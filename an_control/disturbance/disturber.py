@@ -60,7 +60,7 @@ class GarbageReadings:
         self._walk = np.zeros(channel_count)
 
     def draw_readings(self, ticks: int) -> NDArray[np.float32]:
-        """Return meaningless readings (ticks, K) for the next `ticks` ticks."""
+        """Return meaningless readings (ticks, K) of the K channels for the next `ticks` ticks."""
         noise = self._rng.standard_normal((ticks, len(self._sd)))
         walks = np.cumsum(np.vstack([self._walk, self._step * noise]), axis=0)[1:]
         self._walk = walks[-1]
@@ -370,7 +370,7 @@ Message: TypeAlias = tuple[NDArray[np.float32], tuple[str, ...]]
 
 
 class DisturbancePlan(NamedTuple):
-    """The plan of an episode's shuffles, missing channels, copies and noise, drawn in advance.
+    """The random choices for an episode's shuffles, missing channels, copies and noise channels.
 
     Slots (positions at which readings arrive) and signals are given by their indices in
     `Disturber.ids`.
@@ -380,7 +380,7 @@ class DisturbancePlan(NamedTuple):
             between permutations. A period has `shuffle.every` steps; if that is 0, B is 1.
         present: (N,) False for a missing signal.
         noise: (steps, K) the readings of the K noise channels.
-        copied: (C,) the signals that the C copies repeat.
+        copied: (C,) the signals that the C added channels copy.
     """
 
     signals: NDArray[np.intp]

@@ -120,10 +120,10 @@ class Range:
 
     @property
     def value(self) -> float:
-        """If `low` and `high` are equal, their number.
+        """The number that this range stands for, which is both `low` and `high`.
 
         Raises:
-            ValueError: They differ, so that a number must still be drawn from the range.
+            ValueError: `low` and `high` differ, so that no number has been drawn yet.
         """
         if self.has_distinct_bounds:
             raise ValueError(f"{self}: no number has been drawn from it")
@@ -131,7 +131,7 @@ class Range:
 
     @property
     def whole_number(self) -> int:
-        """If `low` and `high` are equal, their number as an int; else a ValueError is raised."""
+        """The same as `value`, but as an int; ValueError if `low` and `high` differ."""
         return int(self.value)
 
     @classmethod

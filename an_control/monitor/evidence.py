@@ -185,8 +185,8 @@ class AssignmentEvidence:
     def start_dead_reckoning(self, expectation: ExpectedReadings) -> None:
         """Start dead reckoning, which predicts each tick from the prediction for the tick before.
 
-        It uses no readings from now on, so it does not depend on which input slot feeds which
-        channel.
+        These predictions use no new readings, so they do not depend on which input slot feeds
+        which channel.
 
         Args:
             expectation: The forward model's prediction for the current tick, in which sensors may
@@ -202,13 +202,13 @@ class AssignmentEvidence:
         self._usual_initial_costs = np.zeros(len(self.initial_costs))
 
     def add_dead_reckoning_costs(self, record: TickRecord) -> None:
-        """Predict a tick from the prediction before it, and compare its readings with the result.
+        """Add to `reckoning` how badly a tick's readings fit the prediction by dead reckoning.
 
-        The costs of this comparison are added to `reckoning`. This is dead reckoning: the first
-        prediction starts from the readings before signals moved, and none uses later readings.
+        Dead reckoning predicts each tick from the prediction for the tick before. Only the first
+        prediction is computed from readings, which are older than the suspected rewiring.
 
         Args:
-            record: The tick, whose readings are compared with the prediction.
+            record: The tick.
         """
         ahead = self._forward.compute_expected_readings(self._reckoned, record.action)
         self._reckoned_scale = np.hypot(

@@ -36,11 +36,11 @@ class ComparisonWithExpectation(NamedTuple):
 
 
 class ReadingImputer:
-    """A store of the last tick's readings, in which missing ones are replaced by estimates.
+    """A store of the last tick's readings, which also estimates missing ones for the policy.
 
-    `readings` has them by input slot (position at which a reading arrives), `signals` by channel
-    (named input of the model). The monitor predicts the next tick from `signals`. If the forward
-    model cannot estimate missing readings, they stay missing for the policy.
+    The attribute `readings` has them by input slot (position at which a reading arrives), and
+    `signals` by channel (named input of the model) with estimates. The monitor predicts the next
+    tick from `signals`. A forward model that cannot estimate leaves missing readings missing.
 
     Args:
         forward: The forward model of N channels, which predicts and estimates readings.
@@ -231,8 +231,8 @@ class ReadingImputer:
     def store_tick_of_pass_through_mode(self, readings: np.ndarray, assignment: Assignment) -> None:
         """Store a tick whose readings reach the policy unchanged.
 
-        If a reading is missing, the signals count as unknown, so that the next tick is not compared
-        with this one.
+        If a reading is missing, nothing is stored, so that the next tick is not compared with this
+        one.
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.

@@ -61,7 +61,7 @@ class PartialAssignmentSearch:
 
     @property
     def is_assignment_known(self) -> bool:
-        """Whether it is known which channel each input slot with a reading carries."""
+        """Whether it is known which channel each slot feeds; only slots with a reading count."""
         return self._known or self._sure
 
     def suspend(self) -> None:

@@ -74,7 +74,7 @@ class RobotFitEstimator:
 
     @property
     def min_correction_gain(self) -> float:
-        """The gain in log-likelihood (nats) from which on a correction is considered.
+        """The minimum gain in log-likelihood (nats) for a correction to be considered.
 
         A correction replaces the present assignment of slots to channels by one under which the
         readings are likelier, although no rewiring was detected.
@@ -83,15 +83,15 @@ class RobotFitEstimator:
 
     @property
     def min_gain_while_lost(self) -> float:
-        """The gain in log-likelihood (nats) from which on another assignment is tried.
+        """The minimum gain in log-likelihood (nats) for another assignment to be tried.
 
-        It holds while no assignment of input slots to channels is known to be right.
+        It applies only while no assignment of input slots to channels is known to be right.
         """
         return self._settings.min_gain if self.limits is None else self.limits.min_gain
 
     @property
     def min_replacement_gain(self) -> float:
-        """The gain in log-likelihood (nats) from which on the present assignment may be replaced.
+        """The minimum gain in log-likelihood (nats) for replacing the present assignment.
 
         An assignment says which input slot feeds which channel. The required gain is larger until
         it is known that the model fits the robot.
@@ -165,8 +165,9 @@ class RobotFitEstimator:
     ) -> bool:
         """Return whether an assumed rewiring explains the readings well enough to be accepted.
 
-        If it is assumed, the readings of the rewired channels must fit the forward model much
-        better (see `FitSettings`), and those of all channels together nearly as much better.
+        With the rewiring, the readings of the rewired channels must fit the forward model much
+        better than without it, and the other channels must not undo more than a small part of this
+        gain. `FitSettings` has the limits.
 
         Args:
             current: The assignment without the rewiring, with its costs.

@@ -231,13 +231,13 @@ class AssignmentSearch:
         return self.phase is SearchPhase.VERIFY_MOVE and self._age < self._settings.verify_ticks
 
     def start_verifying_assignment(self, assignment: Assignment) -> Assignment:
-        """Start to check an assignment by the next ticks; return the best assignment so far.
+        """Start to verify an assignment by the next ticks; return the one to use meanwhile.
 
-        Earlier ticks are removed. Until enough new ticks are stored, a prior favours the given
+        The stored ticks are removed. Until enough new ticks are stored, a prior favours the given
         assignment.
 
         Args:
-            assignment: Which input slot feeds which channel.
+            assignment: The assignment to verify: which input slot feeds which channel.
         """
         prior = np.full((len(self._all), len(self._all)), self._settings.nominal_prior)
         prior[assignment.slots, self._all] = 0.0

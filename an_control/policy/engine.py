@@ -28,8 +28,8 @@ class PolicyEngine(ABC):
     - the neuron's d outputs
     - for an LSTM neuron: its d cells and its previous reading
     - for a neuron on stacked readings: its k newest readings
-    - with prediction attention: the evidence for each query (see `reference_engine`)
-    - with reset on jump: twice the mean size of the reading's changes
+    - if the policy has prediction attention: the evidence for each query (see `reference_engine`)
+    - if it has `reset_on_jump`: twice the usual change of the reading from tick to tick
 
     Readings are NaN before the first tick.
 

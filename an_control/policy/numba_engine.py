@@ -273,9 +273,9 @@ def advance_memory_and_expect_readings(memory, previous_action, memory_rows, exp
     n queries, which stand for channels.
 
     Args:
-        memory: (2n + H,) three parts in one array: for each query, how much of its reading in the
-            last tick was measured, not expected (0 to 1); the query's reading in the last tick; and
-            the units of the GRU, which are changed.
+        memory: (2n + H,) three parts in one array. First, for each query, the weight (0 to 1) that
+            the measured reading had in the last tick, against the expected one; then the reading of
+            each query in the last tick; then the units of the GRU, which are changed.
         previous_action: (A,) the previous action.
         memory_rows: The weights of the GRU, see `packed_weights.pack_memory_weights`.
         expecting_rows: The weights from the memory to the expected readings, see
@@ -306,14 +306,15 @@ def advance_memory_and_expect_readings(memory, previous_action, memory_rows, exp
 
 @njit(inline="always", error_model="numpy")
 def correct_expected_readings(memory, units, sums, total_attention, expected, outlier_weight):
-    """Correct the memory's expected readings by this tick's readings; store them in `memory`.
+    """Correct expected readings by this tick's measured ones; store the result in `memory`.
 
-    The head's memory is a GRU that expects one reading for each of n queries (channels).
+    The memory of the policy's head is a GRU. It expects one reading for each of n queries, which
+    stand for channels.
 
     Args:
-        memory: (2n + H,) three parts in one array: for each query, how much of its reading is
-            measured, not expected (0 to 1); the query's corrected reading; and the units of the
-            GRU. The first two parts are changed.
+        memory: (2n + H,) three parts in one array. First, for each query, the weight (0 to 1) of
+            the measured reading against the expected one; then the corrected reading of each
+            query; then the units of the GRU, which do not change.
         units: The number H of GRU units.
         sums: (n,) for each query the sum over channels of squared attention times reading.
         total_attention: (n,) for each query the sum over channels of squared attention.

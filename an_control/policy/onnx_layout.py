@@ -133,7 +133,7 @@ class NetworkLayout:
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """The ids (N,) of all channels, in the order in which the terms name them."""
+        """The ids (N,) of all channels in the observation, in the order of its parts (`terms`)."""
         return tuple(id_ for term in self.terms for id_ in term.channels)
 
     @property

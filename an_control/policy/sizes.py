@@ -864,7 +864,7 @@ class MonitorValidation:
     A monitor detects rewirings: sensor signals that arrive at other input slots than before.
 
     Attributes:
-        max_excess: The largest excess up to which readings fit the model. The excess is how far
+        max_excess: The largest excess of readings that still fit the model. The excess is how far
             their negative log-likelihood is above its usual value, in nats a tick.
         min_gain: Nats by which another assignment of signals to slots must explain the readings
             better to replace the present one.
@@ -872,8 +872,8 @@ class MonitorValidation:
             repeats each reading for some ticks.
         ticks: The number of simulated ticks of robots without rewiring.
         false_moves_hour: Rewirings per hour that the monitor wrongly reported in these ticks.
-        found: Share (0 to 1) of the signals moved to another input slot, in other ticks, that the
-            monitor found there.
+        found: Share (0 to 1) of moved signals that the monitor found in their new input slots. It
+            was measured in other ticks, in which signals were moved.
     """
 
     max_excess: float

@@ -610,8 +610,8 @@ def make_names_reader(cls: Any) -> Callable[[Any], Sequence[str]] | None:
         cls: Class of the messages.
 
     Returns:
-        The function, whose result is () if the class has no such list. None if the class has a
-        list of messages instead, because these may come from different senders.
+        The function; it returns () if the class has no such list. None if the class has a list of
+        messages instead, each of which may have names of its own.
     """
     types = list_field_types(cls)
     if names := find_field_with_element_names(types):

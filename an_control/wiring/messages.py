@@ -410,10 +410,10 @@ class UnavailabilityRule:
     reason: str
 
     def make_rule_for_containing_message(self, part_path: str) -> UnavailabilityRule:
-        """Return this rule for messages that contain a message of the rule's type as a part.
+        """Return a copy of this rule for messages in which a message of the rule's type is a part.
 
         Args:
-            part_path: Dotted attribute path of the part in the containing message; with "" this
+            part_path: Dotted attribute path from the whole message to this part; with "" this
                 rule itself is returned.
         """
         if not part_path:

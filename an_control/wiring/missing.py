@@ -195,7 +195,7 @@ class MissingReport:
             self._notices.append(Notice(kind, feed.config.name, tuple(changed), reason))
 
     def add_notices_of_new_channels(self) -> None:
-        """Add notices of channels that a `*` has added since the source's first message."""
+        """Add notices of channels that a wildcard (`*`) added after a source's first message."""
         for feed in self._feeds:
             new = [id_ for reader in feed.growing for id_ in reader.appeared]
             for reader in feed.growing:
