@@ -13,7 +13,8 @@ from launch.launch_description_sources import PythonLaunchDescriptionSource
 def generate_launch_description() -> LaunchDescription:
     """Return the launch description: that of `sim.launch.py`, but with "ant" as the default task.
 
-    `sim.launch.py` declares the argument `task` too; launch uses the default of the first one.
+    `sim.launch.py` declares the argument `task` too. The declaration here comes first, and launch
+    uses the default of the first declaration.
     """
     sim = PythonLaunchDescriptionSource(str(Path(__file__).with_name("sim.launch.py")))
     return LaunchDescription(

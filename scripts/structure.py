@@ -170,7 +170,7 @@ def collect_folders(revision: str | None = None) -> dict[str, CodeFolder]:
 
 
 def compute_import_levels_of_folders(imports_by_folder: Mapping[str, set[str]]) -> dict[str, int]:
-    """Return the level of each folder in the picture.
+    """Return at which level of the picture `draw_folders` shall draw each folder.
 
     A folder that imports nothing is on level 0. Any other folder is one level above the highest
     folder that it imports.

@@ -159,7 +159,7 @@ class SurveyedTopic:
 
     @property
     def rarely_sent_joint_names(self) -> dict[str, NameTimes]:
-        """The joint names in less than half as many messages as the most frequent name."""
+        """The names of joints that appear less than half as often as the most frequent name."""
         most = max((one.messages for one in self.times.values()), default=0)
         return {name: one for name, one in self.times.items() if 2 * one.messages < most}
 

@@ -215,9 +215,9 @@ def run_mistake_trial(
 ) -> dict[str, Any]:
     """Run a robot with mistakes in its wiring, let the doctor examine it, and return the results.
 
-    The result "outcome" is a word of `grade_diagnosis`. With `returns`, the sums of rewards with
-    mistakes, after the repair and without mistakes are measured too, and the seconds until the
-    mistakes are found.
+    The result "outcome" is a word of `grade_diagnosis`. If `returns` is true, four more results are
+    measured: the seconds until the mistakes are found, and the sum of rewards with the mistakes,
+    after their repair, and without mistakes.
     """
     whole = SECONDS[-1]
     recording, _ = robot.record_run_and_mean_return(

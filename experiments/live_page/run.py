@@ -58,7 +58,7 @@ def run_simulation(*arguments: object) -> Iterator[Any]:
 
 
 def take_pictures(folder: Path, robots: list[str]) -> None:
-    """Take a screenshot of each robot's web page; of the Ant's also a dark one and an animation."""
+    """Take a screenshot of each robot's web page; for the Ant, also a dark one and an animation."""
     from view.browser import browsing
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -57,8 +57,8 @@ class DrawnSettings:
     Attributes:
         rate: The learning rate of Adam.
         heads: The number of attention heads of a transformer.
-        layers: The number of layers of a transformer. A task in which only the final step's answer
-            counts ignores it and uses 1 layer.
+        layers: The number of layers of a transformer; ignored (1 is used) in a task in which only
+            the final step's answer counts.
         episodes: The number of episodes in a batch.
         max_norm: The norm to which the gradient is clipped; infinity for no clipping.
     """

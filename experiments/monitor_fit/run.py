@@ -154,7 +154,7 @@ class MonitorWatch:
     - unfit: ticks in which the monitor reported that its model does not fit the robot
     - lost: ticks in which the monitor reported not to know which slot carries which signal
     - moved: signals that moved to another slot
-    - found: those of them that the monitor had found `FOUND_TICKS` ticks later
+    - found: moved signals whose new slot the monitor knew `FOUND_TICKS` ticks later
 
     Args:
         policy: The policy with its monitor.

@@ -143,8 +143,9 @@ def count_correct_motor_sensor_pairs(
 ) -> dict[str, int]:
     """Count how many motors, sensors and signs are found rightly from the recording of a motion.
 
-    `content` is that of the wrong wiring's YAML file, by which the true pairs are known. The counts
-    are named "motors", "sensors", "signs", "wrong_signs" and "wrong_pairs".
+    The recorded robot has a wrong wiring. `content` is what that wiring's YAML file contains; the
+    true pairs are computed from it. The counts are named "motors", "sensors", "signs",
+    "wrong_signs" and "wrong_pairs".
     """
     diagnosis = diagnose_wiring_by_motion(recording, command)
     true = compute_true_motor_sensor_signs(content)

@@ -112,7 +112,7 @@ class ComparedPolicy:
 
     @property
     def neuron_width(self) -> int:
-        """The layer width (see `make_sizes`) with a number of weights closest to `PARAMETERS`."""
+        """The width at which the policy has about `PARAMETERS` parameters; see `make_sizes`."""
         return min(
             range(2, 65),
             key=lambda width: abs(count_parameters(self.make_sizes(width)) - PARAMETERS),

@@ -57,7 +57,8 @@ def make_recording_step(
 ) -> ExperimentStep:
     """Return the step (command line) that records episodes of the Ant as the ROS bag `name`.
 
-    The policy `model` walks, with noise on its actions of up to `max_noise_sd` standard deviation.
+    The Ant is controlled by the policy `model`. Noise with a standard deviation of up to
+    `max_noise_sd` is added to the actions.
     """
     return ExperimentStep(
         f"{RUNS}/{name}.json",

@@ -89,7 +89,7 @@ class LearnedRobot:
         return json.loads(path.read_text()) if path.exists() else None
 
     def run_missing_steps(self) -> None:
-        """Learn a policy for the environment and run it over ROS 2, except what is done."""
+        """Learn a policy and run it over ROS 2; skip the steps whose results exist already."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._run_command_unless_done(
             "learn", "learn", self.env, "--out", str(self.folder / "learn")

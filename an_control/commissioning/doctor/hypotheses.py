@@ -175,7 +175,8 @@ class CandidateWiring:
 
         Args:
             other: The wiring from which the values are taken.
-            kind: Which values are taken: a field, or "line" for scale and offset.
+            kind: Which values are taken: the name of an attribute of this class, or "line" for
+                "scale" and "offset".
             members: Indices of the channels or motors whose values are replaced.
         """
         changed = self

@@ -164,7 +164,7 @@ class Likelihood:
     def compute_nll_per_reading(
         self, candidates: Sequence[CandidateWiring], ticks: np.ndarray
     ) -> np.ndarray:
-        """Return the cost of each reading under each of H candidate wirings.
+        """Return the cost (negative log-likelihood) of each reading under H candidate wirings.
 
         Args:
             candidates: The H candidates.

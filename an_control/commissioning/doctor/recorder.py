@@ -117,10 +117,10 @@ class DrivenRecorder:
         self._last_ns = 0
 
     def add_command_message(self, topic_index: int, message: Any, now_ns: int) -> None:
-        """Take a command message that was sent to the robot, and record a tick if it is complete.
+        """Take a message that was sent to the robot on a command topic, and record a tick.
 
-        With several command topics a tick is recorded at each message on the first one, once every
-        topic has had a message.
+        With several command topics, only a message on the first topic records a tick, and only if
+        every other topic has had a message.
 
         Args:
             topic_index: Index of the message's command topic in the wiring.

@@ -81,8 +81,8 @@ class MotionDiagnosis:
     Attributes:
         pairs: Which sensor belongs to which actuator.
         silent: Names of the actuators that moved no sensor of their own.
-        unmoved: Ids of the channels that have no actuator in `pairs`, although the actuator that
-            they are named after is there with other channels.
+        unmoved: Ids of channels that no actuator moved alone. Only channels are listed that are
+            named after an actuator which moved other channels.
         findings: Mistakes in the wiring.
         notes: Remarks, one sentence each.
         corrected: The wiring with all certain corrections.

@@ -122,9 +122,9 @@ class MotionRun:
             self._rows.append(dict(zip(readings.ids, readings.values.tolist(), strict=True)))
 
     def plan_motion_if_readings_complete(self, now_ns: int) -> None:
-        """Plan the motion if all readings that it needs are there; else wait for them.
+        """Plan the motion if all readings that it needs have arrived; call this in each tick.
 
-        After `WAIT_S` seconds without them, the motion is stopped. The readings are not recorded.
+        If they have not arrived after `WAIT_S` seconds, the motion is stopped.
 
         Args:
             now_ns: The present time, from which the age of readings is computed.

@@ -210,8 +210,8 @@ class Bridge:
     def end_episode(self) -> None:
         """End the episode; in lockstep, first wait a short time for late commands and count them.
 
-        The commands of some messages have no time stamp. If one of them is late or never arrives,
-        later steps may have used the commands of other steps. `exchange.unmatched` counts these.
+        Late and lost commands are counted in `exchange.unmatched` if their messages have no time
+        stamp. Later steps may then have used the commands of other steps.
         """
         self.run.mark_episode_end()
         with suppress(StopRequestedError):  # the episode is complete anyway

@@ -56,14 +56,15 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     """A wheeled base that drives to a goal without touching anything, at 20 steps per second.
 
     The observation is (19,) float32 in the order of `MOBILE_BASE_CHANNELS`. Each sector of laser
-    beams has a reading: 3 m less the smallest distance of its beams, negated on the right side, or
-    NaN if all beams are lost. The action is (2,) in [-1, 1]: the wanted forward speed in units of
-    `FORWARD_MPS`, and the wanted turn rate in units of `TURN_RADPS`. The reward is the distance
-    gained towards the goal in m, + 10 at the goal, - 10 for a crash; both end the episode.
+    beams has a reading: 3 m minus the smallest distance that its beams measure, negated on the
+    right side; NaN if all its beams are lost. The action is (2,) in [-1, 1]: the wanted forward
+    speed in units of `FORWARD_MPS`, and the wanted turn rate in units of `TURN_RADPS`. The reward
+    is the distance gained towards the goal in m, + 10 at the goal, - 10 for a crash; both end the
+    episode.
 
     Args:
-        lost_beams: The share (0..1) of the beams that give no reading. Which beams these are is
-            drawn for each episode.
+        lost_beams: The share (0..1) of the beams that give no reading. They are chosen
+            at random for each episode.
     """
 
     channels = MOBILE_BASE_CHANNELS

@@ -41,10 +41,10 @@ def derive_scrambled_wiring(
     the scrambler has applied them. The command is the same. Sources (topics) that are required, or
     measure the actuators' positions, are still read from the robot.
 
-    A last entry `*` reads all other ids in the message. If each channel of the robot has an entry,
-    these are only channels that the disturbance adds, so the weight of `*` is 0. Otherwise they
-    include channels of the robot whose ids are not known in advance or cannot be written in a field
-    path; then `*` has no weight.
+    The last entry, `*`, reads all ids in the message that have no entry of their own. They can be
+    channels that the disturbance adds, and channels of the robot whose ids are not known in advance
+    or cannot be written in a field path. If there are no such channels of the robot, the entry has
+    weight 0.
 
     Args:
         wiring: The robot's wiring.

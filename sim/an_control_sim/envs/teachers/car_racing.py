@@ -78,7 +78,7 @@ class CarRacingTeacher:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether to end the episode, because the teacher had to drive for too long in a row."""
+        """Whether to end the episode, because the teacher cannot bring the car back to the road."""
         return self._helped > HOPELESS_STEPS
 
     def _update_index_of_nearest_track_point(self, car_position: np.ndarray) -> None:
