@@ -20,8 +20,7 @@ STOPS = (signal.SIGINT, signal.SIGTERM)
 def an_control() -> int:
     """Run the command `an-control` and return its exit status.
 
-    Ctrl-C before the command has started ends the process with status 130; SIGTERM ends it as it
-    ends any program.
+    Ctrl-C while Python still imports the command ends the process at once, with status 130.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         exit_on_signal(INTERRUPTED)

@@ -247,10 +247,10 @@ the reference pages."""
 
 
 def append_environment_attributes_help(text: str | None) -> str:
-    """Append a sentence to a help text that says where an environment's attributes are described.
+    """Append a sentence on the attributes of a user's gymnasium environment to a help text.
 
-    With attributes such as channels and actuators, a user's gymnasium environment tells the
-    training more about itself.
+    By attributes such as `channels` and `actuators`, the environment tells the training more about
+    itself. The sentence names the page that describes them.
 
     Args:
         text: The help text; None counts as empty.

@@ -134,9 +134,8 @@ def suggest_similar_topic(node: Node, topic: str, type_: str) -> str:
         type_: The message type of the topic; only topics of this type are considered.
 
     Returns:
-        The end of an error text, such as "; /joint_states is published with this type", about what
-        nodes publish that are neither this one nor policy nodes; "" if they publish no topic of
-        this type.
+        The end of an error text, such as "; /joint_states is published with this type". It is "" if
+        no topic of this type is published, apart from those of policy nodes and of `node` itself.
     """
     name, own = node.resolve_topic_name(topic), node.get_fully_qualified_name()
     topics = node.get_topic_names_and_types()

@@ -153,9 +153,9 @@ class MessageDelay:
     """A meter of how much longer a publisher's messages take than its fastest recent message.
 
     Call it for each message with the times of publishing and of arrival. If the publisher's clock
-    is set back, all later messages seem to take longer. So when a message was published before an
-    earlier one, and the next messages come as fast as they are published, the delays start anew. A
-    queue of old messages comes faster than it was published, and so still counts as old.
+    is set back, all later messages seem to take longer, so the measurement starts anew. A sign of
+    this is that times of publishing go back, and that the next messages come as fast as they are
+    published. Messages from a queue come faster, and only count as late.
     """
 
     def __init__(self) -> None:
@@ -219,9 +219,9 @@ class Arrivals:
     """A corrector of arrival times, for messages that waited in a queue before they were read.
 
     A message that took longer than its publisher's fastest recent message counts as arrived earlier
-    by the difference. If the executor does not say when messages were published, a message that is
-    read in a pause of this process, or just after one, counts as arrived when the pause began. A
-    pause is more than two control periods without a tick (control step).
+    by the difference. If the executor does not say when messages were published, only pauses are
+    corrected: more than two control periods without a tick (control step). A message that is read
+    at the end of a pause, or just after it, counts as arrived when the pause began.
 
     Args:
         period_ns: The control period in ns.
@@ -242,11 +242,11 @@ class Arrivals:
             self._gap_ns, self._gap_end_ns = last_ns, now_ns
 
     def estimate_arrival_at_process_ns(self, info: Mapping[str, Any] | None, now_ns: int) -> int:
-        """Return when a message arrived, in ns, without the time that it waited in this process.
+        """Estimate when a message reached this process, in ns; it may have waited to be read.
 
         Args:
             info: rclpy's MessageInfo of the message; None if the executor gives none.
-            now_ns: The time at which the message was received.
+            now_ns: The time at which the message is read.
         """
         if info is not None and info["source_timestamp"]:
             publisher = bytes((info.get("publisher_gid") or {}).get("data", b""))

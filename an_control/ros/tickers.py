@@ -170,7 +170,10 @@ class LockstepTicker(Ticker):
             self._on_repeated_stamp()
 
     def record_tick(self, now_ns: int, stamp_ns: int | None) -> None:
-        """Record that a tick acts on the newest stamp, unless the tick has no stamp."""
+        """Record that a tick acts on the newest stamp, so that this stamp starts no other tick.
+
+        Do nothing if `stamp_ns` is None. Lockstep does not need the time `now_ns`.
+        """
         if stamp_ns is not None:
             self._stamps.mark_stamp_as_acted_on()
 
@@ -179,8 +182,8 @@ class LockstepTicker(Ticker):
 
         Args:
             sources: Names of all sources.
-            sources_with_new_topic: Names of the sources that now read another topic. They must send
-                the stamp again on that topic.
+            sources_with_new_topic: Names of the sources that now read another topic. What they have
+                sent on the old topic no longer counts.
         """
         ready_ns = self._stamps.set_sources_and_find_ready_stamp_ns(sources, sources_with_new_topic)
         if ready_ns is not None:

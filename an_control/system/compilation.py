@@ -59,7 +59,7 @@ _blocks: list[CompilationReport] = []
 
 
 def find_innermost_compilation_report() -> CompilationReport | None:
-    """Return the report of the innermost block that is open; None outside of all blocks."""
+    """Return the report of the innermost `report_compilations_in_block`; None if none is open."""
     return _blocks[-1] if _blocks else None
 
 

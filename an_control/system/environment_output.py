@@ -156,10 +156,10 @@ class EnvironmentOutput(io.TextIOBase):
 
     @contextmanager
     def print_remaining_notes_at_end(self) -> Iterator[None]:
-        """Print the notes of `add_note` that are left when this block ends.
+        """Print those notes of `add_note` that were not shown yet, at the end of the `with` block.
 
-        Also say if output was not saved to a file by `save_to_folder`. Print nothing if the block
-        raises BrokenEnvironmentError or ValueError, whose message says more.
+        Also say if output was not saved to a file by `save_to_folder`. If the block raises
+        BrokenEnvironmentError or ValueError, print nothing, because the error says more.
         """
         try:
             yield

@@ -54,7 +54,7 @@ def exclude_existing_objects_from_gc() -> None:
 
 
 def exclude_new_objects_from_gc() -> None:
-    """Repeat `exclude_existing_objects_from_gc` for newer objects, unless it was never called.
+    """Repeat `exclude_existing_objects_from_gc` for newer objects, if it was called before.
 
     This takes a while, because it collects all garbage. So call it while nothing waits for the
     process.

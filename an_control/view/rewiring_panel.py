@@ -247,8 +247,8 @@ class RewiringPanel:
 
         Args:
             change: The change.
-            reverting_change: The change that undoes it, which `invert_change` must have returned
-                before it was carried out; None if the change was itself an undo.
+            reverting_change: The change that undoes `change`. It is what `invert_change` returned
+                before `change` was carried out. None if `change` was itself an undo.
         """
         self._back = (
             self._back[:-1]

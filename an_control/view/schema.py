@@ -47,7 +47,7 @@ class ConnectCommand(_Command):
 
 
 class CutCommand(_Command):
-    """A command to leave an input slot without a signal."""
+    """A command to disconnect an input slot, so that no sensor's signal arrives there."""
 
     slot: Name
 

@@ -65,7 +65,7 @@ class RunningFinding:
 
     @property
     def shortened_member_names(self) -> str:
-        """The names of the first four channels or actuators, and how many more there are."""
+        """The names of the wrongly wired channels or actuators; after four of them "and N more"."""
         more = len(self.members) - 4
         return ", ".join(self.members[:4]) + (f" and {more} more" if more > 0 else "")
 
@@ -128,7 +128,7 @@ class Corrections:
         """
 
     def set_automatic_correction_kinds(self, kinds: Sequence[str]) -> None:
-        """Set which kinds of mistakes are corrected without a request from now on.
+        """Set which kinds of wiring mistakes are corrected without a request from now on.
 
         Mistakes whose correction a person has undone may be corrected again after this call.
 
@@ -159,7 +159,7 @@ class Corrections:
         return needed <= self._automatic_kinds
 
     def correct_finding_or_explain_failure(self, finding: RunningFinding) -> str:
-        """Correct the mistake of a finding from the next tick on.
+        """Correct the wiring mistake that a finding describes, from the next tick on.
 
         Returns:
             "" if it was corrected, else the reason why it was not.

@@ -72,10 +72,10 @@ class RunningDoctor:
         return self._examinations.process
 
     def set_mistake_kinds_to_correct(self, kinds: Sequence[str]) -> None:
-        """Set which kinds of mistakes are corrected without a request.
+        """Set which kinds of wiring mistakes are corrected without a request.
 
-        Announced mistakes of these kinds are corrected at once. Without any kind, all corrections
-        are undone.
+        Mistakes of these kinds that were already reported to the user are corrected at once. If
+        `kinds` is empty, all corrections are undone.
 
         Args:
             kinds: Some of "scale", "sign" and "offset", or none.
