@@ -75,8 +75,9 @@ def write_settings_and_tell_if_unfinished(run: Path, settings: Settings) -> bool
 def read_results(results_file: Path, policies: Mapping[Path, Settings]) -> Results:
     """Return the results of all runs, by name of the policy's folder and then by seed.
 
-    They are read from the results file and the runs' folders; a run's folder counts if both have
-    its result. `policies` maps the folder of a policy's runs to the settings that these must have.
+    They are read from the results file and the runs' folders. If both have the result of a run, the
+    one in the folder is returned. `policies` maps the folder of a policy's runs to the settings
+    that these runs must have.
 
     Raises:
         SettingsMismatchError: A run has other settings.

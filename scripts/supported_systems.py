@@ -49,8 +49,8 @@ def list_supported_pythons(ros):
     """Return the CPython versions that are supported with a ROS 2 distribution.
 
     Args:
-        ros: "kilted", "wheels" or "jazzy" for packages from PyPI; any other text for an installed
-            ROS 2, with which all versions are supported.
+        ros: A key of `ROWS`, such as "kilted", if ROS 2 is installed from PyPI. Any other text
+            stands for another installation, with which all versions are supported.
     """
     if ros not in ROWS:
         return PYTHONS
@@ -81,7 +81,7 @@ def describe_why_unsupported(ros):
 
 
 def find_pybullet_package_kind():
-    """Yield "wheel" if PyPI has a wheel of PyBullet for this interpreter, else "source"."""
+    """Yield one line: "wheel" if PyPI has a PyBullet wheel for this interpreter, else "source"."""
     has_wheel = "{}.{}".format(*sys.version_info) in PYBULLET and platform.machine() == "x86_64"
     yield "wheel" if has_wheel else "source"
 

@@ -55,9 +55,9 @@ class BagSource(HeardSource):
     """The messages of one source (topic in the wiring file) that a bag holds.
 
     Attributes:
-        jumps: The number of messages whose time stamp jumps: it is earlier than that of the message
-            before, or the step between both differs by over a second from the recording times.
-        topics: The topics of the bag whose messages it holds, each once.
+        jumps: The number of messages whose time stamp is earlier than the previous one, or has
+            advanced by over a second more or less than the recording time.
+        topics: The topics of the bag that feed the source, each once.
         orders: The different orders in which messages list their elements, such as joints; each is
             a tuple of names.
     """

@@ -63,9 +63,9 @@ class Reflex:
         A reflex uses n of the N readings: all except height, goal direction and foot contacts.
 
         Args:
-            unscaled_weights: For one action after the other, the weights of the n readings and then
-                a constant: A * (n + 1) numbers. The weights of all readings but joint positions are
-                multiplied by `SPEED_SCALE`.
+            unscaled_weights: A * (n + 1) numbers: for each of A actions, the weights of the n
+                readings and a constant. All but the constants and the weights of joint positions
+                are multiplied by `SPEED_SCALE`.
             channels: The ids of all N readings.
             action_count: The number of actions.
         """

@@ -68,8 +68,8 @@ class MistakenWiring:
     def distort_readings(self, true_readings: np.ndarray, is_first_step: bool) -> np.ndarray:
         """Return the numbers (N,) that the sensors send if the wiring has the mistakes.
 
-        They are raw: not yet converted by scale and offset, unlike `true_readings` (N,). At the
-        first step of an episode, those of the previous episode are forgotten.
+        These numbers are not yet converted by scale and offset, but `true_readings` (N,) are. At
+        the first step of an episode, the numbers stored in the previous episode are forgotten.
         """
         raw = (true_readings - self.offset) / self.scale
         if is_first_step:

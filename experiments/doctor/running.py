@@ -147,7 +147,7 @@ class AnsweringExaminer:
         self.asked, self._due_s = self.asked + 1, self.now_s() + ANSWER_S
 
     def pop_answer(self) -> list[dict[str, Any]] | None:
-        """Return the findings of the last request once, and None before they are due."""
+        """Return the findings of the last request when they are due; None before and afterwards."""
         if self.now_s() < self._due_s:
             return None
         answer, self._answer = self._answer, None

@@ -142,7 +142,7 @@ def measure_library_tick_times(kind: ReadingSource, count: int, pause_s: float) 
 
 
 def make_wiring(ranges: TrainedRanges, rate_hz: float, actuators: list[str]) -> str:
-    """Return the text of a wiring with all channels in one array, and all actuators in another."""
+    """Return the text of a wiring: one message array has all channels, another all actuators."""
     channels = "".join(
         f"  {name}: {{source: all, field: 'data[{place}]'}}\n"
         for place, name in enumerate(ranges.ids)

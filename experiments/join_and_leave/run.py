@@ -62,11 +62,11 @@ def find_hangs_under_node_restarts(
 ) -> tuple[int, list[str]]:
     """Start and end ROS nodes again and again, to see whether a process hangs.
 
-    Several processes in each ROS domain do so at the same time, and all of them for `minutes`.
+    For `minutes`, several processes in each ROS domain do this at the same time.
 
     Returns:
-        The number of nodes that were started and ended, and for each process that hung its Python
-        stack as text.
+        The number of nodes that were started and ended, and the Python stack, as text, of each
+        process that hung.
     """
     environment = {**os.environ, "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
     processes = [

@@ -134,9 +134,10 @@ class EpisodeReturns:
         self._by_episode: dict[int, float] = {}
 
     def add_finished_return(self, figures: Mapping[str, float]) -> None:
-        """Store the return of the newest finished episode, if it began after the first call.
+        """Store the return of the newest finished episode.
 
-        `figures` are the values of a progress message of the simulator, by name.
+        Episodes that began before the first call of this method are skipped. `figures` are the
+        values of a progress message of the simulator, by name.
         """
         if "last_return" not in figures:
             return

@@ -21,10 +21,10 @@ def measure_order_finding_while_walking(
 ) -> int:
     """Test whether a policy finds an unknown order of the Ant's channels while it begins to walk.
 
-    Each of `episodes` tests starts with fixed actions for 0.25 s: at each step the average over the
-    recorded episodes in `bag`. From their effects the policy finds the order, and walks on, for at
-    most `steps` steps in all. Returns are written to `results` (JSON), other files to `folder`,
-    which is emptied first. Return the exit status.
+    In each of `episodes` tests the actions are fixed for the first 0.25 s: at each step, the mean
+    of the actions in that step of the episodes recorded in `bag`. From their effects the policy
+    finds the order, and walks on, for at most `steps` steps in all. Returns are written to
+    `results` (JSON), other files to `folder`, which is emptied first. Return the exit status.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

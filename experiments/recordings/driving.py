@@ -68,10 +68,10 @@ def record_noisy_ant_episodes(
 
 
 class AntDrive:
-    """A simulated Ant that is controlled by a policy node in this process, to play episodes.
+    """A simulated Ant that plays episodes under a policy node in the same process.
 
     Args:
-        node: The node, which is active, in lockstep.
+        node: The policy node, which must be active and in lockstep mode.
         max_noise_sd: Maximum standard deviation of the noise on the actions; see
             `record_noisy_ant_episodes`.
     """

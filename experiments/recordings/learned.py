@@ -94,8 +94,8 @@ def make_imitation_steps(name: str, bag: str, options: str) -> list[ExperimentSt
 def make_policy_and_monitor_steps(name: str, bag: str) -> list[ExperimentStep]:
     """Return the steps (command lines) that learn a policy and its monitor from the ROS bag `bag`.
 
-    The last step evaluates both. The policy needs its channels in order, which the monitor finds.
-    `name` is that of the policy's folder.
+    The last step evaluates both. The policy needs its channels in a fixed order; the monitor finds
+    this order. `name` is that of the policy's folder.
     """
     model, watched = f"{RUNS}/{name}/model.safetensors", f"{RUNS}/{name}_watched.safetensors"
     return [

@@ -227,9 +227,9 @@ def check_replay_under_random_faults(
 ) -> int:
     """Test that a replay repeats each command of a recorded policy node; return the exit status.
 
-    The test makes and replays `pieces` recordings of `ticks` control steps, less those that have a
-    result in `json_path`. If a replay differs from its recording, the recording is kept in `folder`
-    and the test ends with exit status 1.
+    The test makes recordings of `ticks` control steps and replays them, until `json_path` has the
+    results of `pieces` recordings. If a replay differs from its recording, the recording is kept in
+    `folder` and the test ends with exit status 1.
     """
     rows: list[dict[str, Any]] = json.loads(json_path.read_text()) if json_path.exists() else []
     for number in range(len(rows), pieces):

@@ -36,8 +36,8 @@ def make_recorder_from_bag(
 ) -> DrivenRecorder:
     """Read a robot's sensor readings and commands from a bag into a new recorder.
 
-    Readings and commands come from the topics that the wiring names. Before the first message on
-    the command topics, the commands that a policy node recorded as sent are used.
+    Readings and commands come from the topics that the wiring names. Until the first message on the
+    command topics, the commands are those that a policy node recorded as sent, if there are any.
 
     Args:
         wiring: The robot's wiring.

@@ -86,9 +86,8 @@ def estimate_scale_factor_from_rates(
         members: Indices of the channels whose scales are wrong by the same factor.
 
     Returns:
-        The positive factor by which the scales must be multiplied. It is the median over all pairs
-        of a position and its rate of which one is in `members` and one is not; None if there is no
-        such pair.
+        The positive factor by which the scales must be multiplied. It is the median over those
+        position-rate pairs of which only one channel is in `members`; None if there are none.
     """
     if not forward.imputes:
         return None

@@ -148,7 +148,8 @@ class Likelihood:
 
         Args:
             candidates: The H candidates.
-            ticks: (K,) indices of the ticks to use; from each of them the next one is predicted.
+            ticks: (K,) indices of ticks. The costs are those of the readings one tick later, which
+                are predicted from the readings of these ticks.
 
         Returns:
             (H,) costs in nats: the candidate with the lowest cost explains the readings best.
@@ -168,7 +169,8 @@ class Likelihood:
 
         Args:
             candidates: The H candidates.
-            ticks: (K,) indices of the ticks from which the next one is predicted.
+            ticks: (K,) indices of ticks. The costs are those of the readings one tick later, which
+                are predicted from the readings of these ticks.
 
         Returns:
             (H, K, N) costs in nats; 0 for a missing reading.
@@ -239,7 +241,7 @@ class Likelihood:
 
         Args:
             candidate: The supposed wiring of the robot.
-            ticks: (K,) indices of ticks; the readings of the tick after each are examined.
+            ticks: (K,) indices of ticks. The costs are those of the readings one tick later.
 
         Returns:
             (N,) mean excess of each of the N channels in nats a tick; 0 for unusable channels.
@@ -301,17 +303,17 @@ class Likelihood:
     def estimate_motor_effects(self, candidate: CandidateWiring, ticks: np.ndarray) -> np.ndarray:
         """Estimate how strongly each motor acts, relative to what the forward model expects.
 
-        A regression fits the measured changes of the readings by those that the model expects of
-        each motor; a motor's effect is its coefficient. This works even if the robot has fallen.
+        The result is the factor by which the changes that a motor is expected to cause must be
+        multiplied to fit the measured changes. This works even if the robot has fallen.
 
         Args:
             candidate: The wiring under which the readings are explained.
-            ticks: (K,) indices of the ticks from which the next one is predicted.
+            ticks: (K,) indices of ticks. The changes are those from each of them to the next tick.
 
         Returns:
-            (A,) effects: 1 as expected, 0 for none, -1 for the opposite. An effect is NaN if the
-            two channels that the motor should move most are both unusable (stuck or noise only).
-            It is 1 if it cannot be measured because the model expects next to no movement: less
+            (A,) factors: 1 if a motor acts as expected, 0 if it does nothing, -1 if it acts in the
+            opposite direction. NaN if the two channels that the motor should move most are both
+            unusable (stuck or noise only). 1 if the expected movement is too small to measure: less
             than `LEAST_OWN`, in scales of the prediction error.
         """
         forward, motors = self.forward, range(len(candidate.motors))
@@ -364,9 +366,9 @@ class Likelihood:
             motor: Index of the motor.
 
         Returns:
-            The effect: 1 as the model expects, 0 for none, -1 for the opposite. It is 0 if the
-            position never changes, and None if fewer than `LEAST_FREE` ticks are left, or if the
-            model expects no movement in half of the ticks that are left.
+            1 if the motor acts as strongly as the model expects, 0 if it does nothing, -1 if it
+            acts in the opposite direction. 0 if the position never changes. None if fewer than
+            `LEAST_FREE` ticks are left, or if the model expects no movement in half of them.
         """
         forward, ticks = self.forward, self.ticks
         (now,) = self.compute_candidate_readings([candidate], ticks)

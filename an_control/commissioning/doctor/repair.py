@@ -40,10 +40,9 @@ class Repair:
         """Corrections that the text cannot express, one sentence each."""
 
     def write_corrections(self, candidate: CandidateWiring) -> None:
-        """Write the values of a corrected wiring that differ from the file's into `self.text`.
+        """Replace in `self.text`, a copy of the file's text, the values that must be corrected.
 
-        The file itself is not written. Corrections that cannot be written as text are appended to
-        `self.left`.
+        Corrections that cannot be made in the text are appended to `self.left`.
 
         Args:
             candidate: The corrected wiring.

@@ -204,7 +204,7 @@ def list_wiring_lines_to_change(
     Args:
         candidate: The corrected wiring.
         recording: The recording that was examined.
-        request_values: The values of the request by name.
+        request_values: The values by name that the node sent with the recording.
         wiring: The wiring in the file.
         model: The model.
 
@@ -235,7 +235,7 @@ def list_corrected_scales_and_offsets(
         finding: The mistake.
         members: Indices of the finding's channels or actuators.
         candidate: The wiring with only this mistake corrected.
-        request_values: The values of the request by name.
+        request_values: The values by name that the node sent with the recording.
 
     Returns:
         The corrected (scale, offset) by id of each wrong channel entry of the wiring. It is empty
@@ -274,7 +274,7 @@ def read_request(stream: BinaryIO) -> bytes | None:
 
 
 def main() -> int:
-    """Read recordings from standard input, and print the wiring mistakes in each, until it ends."""
+    """Print the wiring mistakes in each recording that comes by standard input, until that ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print goes to stderr, so that stdout has the answers only
     examiner = Examiner()

@@ -152,8 +152,8 @@ def find_pairs_and_shared_sensors(
         groups: Groups of channels whose sensors can be compared.
 
     Returns:
-        The pairs; and the shared sensors: for the index of each channel that moves but is in no
-        pair, the indices of the actuators that move it, the strongest first.
+        The pairs, and a dict of the channels that move but are in no pair. It maps a channel's
+        index to the indices of the actuators that move the channel, the strongest first.
     """
     recording = replace(recording, readings=_fill_gaps(recording.readings))
     extent, clear = _measure_and_detect_responses(recording)

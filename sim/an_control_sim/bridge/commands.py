@@ -144,10 +144,10 @@ class CommandReader:
 
     @property
     def last_command_time_s(self) -> float:
-        """The time in seconds at which `newest_command` was received, to see if it is too old.
+        """The time in seconds at which `newest_command` was received.
 
-        If there are several command topics, it is the time of the topic that was silent for
-        longest. It is -inf until a message has arrived on every command topic.
+        If its parts came on several topics, it is the time of the oldest part. It is -inf until a
+        message has arrived on every command topic.
         """
         return min(self._taken_s)
 

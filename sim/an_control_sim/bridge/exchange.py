@@ -129,9 +129,9 @@ class Exchange:
     def wait_and_count_late_commands(self) -> None:
         """Wait a short time after an episode's final step, and count commands that still arrive.
 
-        An extra command without a time stamp shows that each step of the episode may have used the
-        command of another step. It is counted in `unmatched`. If the commands of all topics have
-        stamps, this cannot happen, and there is no wait.
+        A late command without a time stamp is counted in `unmatched`, because then each step of the
+        episode may have used the command of another step. If the commands of all topics have
+        stamps, this does not wait.
         """
         self._wait_for_missing_commands()
         if not all(self._stamped):

@@ -210,8 +210,8 @@ class CartPoleSwingUpHarder(gymnasium.Env[np.ndarray, np.ndarray]):
     def sensors(self) -> dict[str, list[float]]:
         """Return the positions and velocities of the cart and the pole, by name.
 
-        "joint_position" is a list of the cart's position in m and the pole's angle in rad, and
-        "joint_velocity" of their velocities in m/s and rad/s.
+        "joint_position" has the cart's position in m and the pole's angle in rad; "joint_velocity"
+        has the cart's velocity in m/s and the pole's in rad/s.
         """
         position, velocity, angle, spin = self._state[:4, 0].tolist()
         return {"joint_position": [position, angle], "joint_velocity": [velocity, spin]}

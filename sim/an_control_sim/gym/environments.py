@@ -145,7 +145,7 @@ class StateTeacher(Protocol):
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether the episode should be ended, because the teacher has acted for too long."""
+        """Whether to end the episode, because the teacher has acted for long without success."""
 
     def start_episode(self) -> None:
         """Prepare for a new episode; called after each reset of the environment."""

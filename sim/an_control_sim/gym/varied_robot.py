@@ -25,7 +25,7 @@ NOMINAL = DisturbanceSettings()
 
 
 class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A wrapper that can change an environment's robot: motors, mass, friction and start.
+    """A wrapper that can change an environment's robot: motors, mass, friction and start state.
 
     It changes nothing until `vary_robot` is called.
 

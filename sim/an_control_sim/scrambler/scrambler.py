@@ -173,7 +173,7 @@ class Scrambler:
     - permute all signals among the channels by the service `~/shuffle`;
     - move single signals to other channels, for all later episodes, by the parameter `order`.
 
-    When a new channel appears, the random permutations of the episode are drawn again with it.
+    When a new channel appears, new permutations are chosen at random that include it.
 
     Args:
         node: The node on which topics, parameters and services are created.
@@ -317,10 +317,10 @@ class Scrambler:
         return self._disturber.disturb(*self._routing.route_readings_to_channels(values, ids))
 
     def start_episode(self, episode: int) -> None:
-        """Start an episode, in which permutations and missing channels are drawn anew.
+        """Start an episode: choose new permutations and missing channels at random.
 
         Args:
-            episode: The index of the episode. Permutations and missing channels depend on it.
+            episode: The index of the episode, which determines the choice.
         """
         self._episode = episode
         self._disturber.start_episode(episode)
