@@ -168,7 +168,7 @@ class ActingPolicy:
     def restart_monitor(self) -> None:
         """Restart the identity monitors of all policies, because scales of channels have changed.
 
-        A monitor detects rewired sensors. Readings on another scale would look like such sensors.
+        A monitor detects rewired sensors. It would take a new scale of the readings for rewiring.
         """
         self.policy.restart_monitor()
         if self._next is not None:

@@ -42,14 +42,15 @@ class RecordedArrays:
         stamp_ns: Simulated time of each tick (T,) in ns if simulator and node ran in lockstep, else
             -1.
         episode: Number of the episode of each tick (T,), from 0; a reset or an activation starts a
-            new one. Periods of the inactive node have negative numbers, unless the node was never
-            active.
+            new one. Ticks of the inactive node have negative numbers. But if the node was never
+            active, they are numbered like episodes.
         readings: Readings of the channels, float32 (T, N); NaN if a channel was missing.
         wanted: Commands of the policy, before limits, float64 (T, A) in physical units; NaN before
             the first one.
-        commands: Command that was in force after each tick, float64 (T, A). It is the tick's own,
-            or a later one of another node; a tick without a command keeps the earlier one. NaN
-            before the first. Commands that were only proposed (in shadow mode) do not count.
+        commands: Newest command on the robot's topics after each tick, float64 (T, A). It is the
+            command of the tick, unless another node sent one later. A tick that sent none repeats
+            the command before it; NaN if there is none. Commands that were only proposed (in shadow
+            mode) do not count.
         wiring: Text of the wiring file, which says where readings come from and commands go.
     """
 

@@ -97,7 +97,7 @@ class NoteEncoder:
         return found
 
     def make_bag_entry(self, note: Note) -> BagEntry:
-        """Convert a note to the message or attached file that represents it in a recording."""
+        """Convert a note (of what a node did) to a message or attached file of a recording."""
         kind, offset_ns, now_ns = note[0], self.offset_ns, note[-1]
         if kind in (MESSAGE, FLAT):
             _, topic, type_, message, place, arrival_ns, now_ns = note

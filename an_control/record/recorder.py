@@ -352,14 +352,14 @@ class NodeRecorder:
 
         Args:
             kind: Why the command was sent.
-            decided_ns: Time at which it was computed in ns, of the node's clock; None in lockstep,
-                and if it is not the policy's command.
+            decided_ns: Time in ns, of the node's clock, at which the policy's command was computed.
+                None for any other command, and in lockstep.
             sent_ns: Time at which it was sent in ns, of the node's clock.
-            stamp_ns: In lockstep the simulated time in ns of the step that the command answers,
-                else None.
+            stamp_ns: In lockstep, the simulated time in ns of the step that the command answers;
+                otherwise None.
             values: The command (A,) in physical units.
-            newest_number: Number of the command among those on the robot's topics, as `LastCommand`
-                counts them; None if it did not reach them.
+            newest_number: Number of the command, as `LastCommand` counts commands on the robot's
+                topics; None if the command was not sent there.
         """
         gate = self._controller.gate
         counts = tuple(gate.counts.__dict__.values())
@@ -430,12 +430,12 @@ class NodeRecorder:
             self._notes.append((MODEL, f"model:{model.sha256}", model.content, time_ns))
 
     def flush(self, *, even_if_few: bool = False) -> None:
-        """Pass the queued notes to the writer or the black box, every few ticks.
+        """Pass the queued notes to the writer or the black box, if enough ticks were recorded.
 
         If another thread is flushing, this call returns at once.
 
         Args:
-            even_if_few: Whether to pass the notes now, however few ticks have been recorded since
+            even_if_few: Whether to pass the notes even if only few ticks have been recorded since
                 the previous flush.
         """
         if not even_if_few and self._ticks - self._flushed_tick < self._flush_ticks:

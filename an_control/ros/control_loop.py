@@ -613,9 +613,9 @@ def _check_any_source_has_stamps(table: ChannelTable) -> None:
 
 
 def log_configuration_and_warm_up(logger: RcutilsLogger, controller: Controller) -> None:
-    """Log the configuration, and do now what is slow and would delay the first ticks.
+    """Log the configuration, and do slow work now that would otherwise delay the first ticks.
 
-    This is a garbage collection, and the first log call, for which Python visits all modules.
+    The slow work is a garbage collection, and what the first log call does: it visits all modules.
     """
     # rclpy finds the line that logs by `inspect`, which at its first use visits all modules: 40 to
     # 180 ms. A line below the logger's level does not get that far.

@@ -510,8 +510,8 @@ def make_monitor_diagnostics(
     """Return a diagnostic status of the monitor, which detects rewired sensors.
 
     Returns:
-        Three values: whether every sensor arrives where it is wired, a description in words, and
-        further values by name, such as "rewires detected".
+        Three values: whether every sensor's signal is known to arrive at the channel that it is
+        wired to, a description in words, and further values by name, such as "rewires detected".
     """
     fine, text = False, "all signals are where they are wired"
     if report.waiting:
@@ -641,7 +641,7 @@ class EventLog:
         """The reason for the safe command as logged last; "" while the policy acts."""
 
     def log_changes(self, readings: Readings, now_s: float, *, shadow: bool) -> None:
-        """Log what has changed in a tick.
+        """Log what has changed since the previous tick, such as lost readings or an e-stop.
 
         Args:
             readings: The sensor readings of the tick.

@@ -236,7 +236,7 @@ class Arrivals:
         self._gap_ns, self._gap_end_ns = 0, -NEVER_NS
 
     def record_tick(self, now_ns: int) -> None:
-        """Record the time of a tick (control step), at which this process was not suspended."""
+        """Record the time of a tick (control step), which shows that this process runs then."""
         last_ns, self._alive_ns = self._alive_ns, now_ns
         if last_ns is not None and now_ns - last_ns > GAP_PERIODS * self._period_ns:
             self._gap_ns, self._gap_end_ns = last_ns, now_ns

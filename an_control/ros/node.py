@@ -234,12 +234,12 @@ class RecordedDeclarations:
         self._parameter_overrides: dict[str, Any] = {}  # what rclpy's nodes keep under this name
 
     def declare_parameter(self, name: str, value: Any, descriptor: ParameterDescriptor) -> Any:
-        """Record a parameter and return an object with its `name` and its default as `value`."""
+        """Record a parameter, and return what `get_parameter` returns for it."""
         self.declared[name] = value, descriptor
         return self.get_parameter(name)
 
     def get_parameter(self, name: str) -> Any:
-        """Return an object with a parameter's `name` and its default as `value`."""
+        """Return a stand-in for a recorded parameter: its `name`, and its default as `value`."""
         return SimpleNamespace(name=name, value=self.declared[name][0])
 
     def format_help_lines(self) -> list[str]:
@@ -429,9 +429,9 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         )
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Start to act, unless the control rate is wrong.
+        """Start to act; fail if `check_rate` is true and the control rate is wrong.
 
-        With the parameter `check_rate` it may differ by at most 10 % from that of the training.
+        It is wrong if it differs by more than 10 % from the rate at which the policy was trained.
         """
         loop = self._get_configured_loop()
         if self._settings.check_rate and (

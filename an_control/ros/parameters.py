@@ -31,8 +31,7 @@ from an_control.wiring.config import check_no_topic_loops
 def declare_parameters(node: Node) -> None:
     """Declare the parameters of `Settings` with their descriptions, choices and ranges.
 
-    The values that were set at the node's start count as `correct_types_of_yaml_values` returns
-    them.
+    Values that were set at the node's start are first converted by `correct_types_of_yaml_values`.
 
     Raises:
         ValueError: A parameter was set to another type or out of its range. The text names it.
@@ -58,7 +57,7 @@ def declare_parameters(node: Node) -> None:
 
 
 def correct_types_of_yaml_values(changes: Sequence[Parameter]) -> list[Parameter]:
-    """Return changes of the policy node's parameters with the values that their authors meant.
+    """Return changes of the policy node's parameters, with values of the parameters' types.
 
     See `correct_type_of_yaml_value`.
     """
@@ -73,10 +72,10 @@ def correct_types_of_yaml_values(changes: Sequence[Parameter]) -> list[Parameter
 def correct_type_of_yaml_value(
     change: Parameter, default: Any, choices: Collection[str] = ()
 ) -> Parameter:
-    """Return a change of a parameter with the value that its author meant.
+    """Return a change of a parameter with its value converted to the parameter's type.
 
-    ROS reads the values as YAML, in which `off` is a boolean and `1` an integer. So false is "off"
-    where that is a choice, and an integer is a float where the parameter is one.
+    ROS reads values as YAML, in which `off` is the boolean False and `1` an integer. If "off" is
+    one of `choices`, False becomes "off". If `default` is a float, an integer becomes a float.
 
     Args:
         change: The change.

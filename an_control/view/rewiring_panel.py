@@ -152,7 +152,8 @@ class RewiringPanel:
     ) -> WiringChange:
         """Return the change that moves a sensor's signal to an input slot.
 
-        The signal that arrives at this slot now moves to the slot that becomes free, if any.
+        If the signal arrives at another slot at present, the two slots exchange their signals.
+        Otherwise it replaces the present signal of `slot`.
 
         Args:
             signal: The signal.
@@ -212,8 +213,8 @@ class RewiringPanel:
 
         Args:
             rng: The random generator.
-            announced: Whether the policy node is rewired, too. Then each of its channels follows
-                its signal to the new slot.
+            announced: Whether the policy node is told and rewired, so that each of its channels
+                still reads the same signal.
 
         Raises:
             RefusedChangeError: The change is not possible.

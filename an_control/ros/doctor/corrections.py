@@ -57,9 +57,9 @@ class RunningFinding:
 
     @property
     def announcement_weight(self) -> int:
-        """The weight of this finding: 2, or 1 if it is only "likely", 0 if it has `alternatives`.
+        """The points of this finding: 2; 1 if it is only "likely"; 0 if it has `alternatives`.
 
-        A mistake is announced once the weights of its successive findings add up to 4.
+        A mistake that is found again and again is reported to the user once it has 4 points in all.
         """
         return 0 if self.alternatives else POINTS[self.certainty]
 

@@ -27,7 +27,7 @@ class RunningDoctor:
     """A finder of mistakes in the wiring of a running robot, such as a wrong sign or scale.
 
     It records ticks (control steps). If the readings look improbable to the policy's monitor, a
-    separate process searches for the mistake, which is then announced and perhaps corrected.
+    separate process searches for the mistake, which is then logged and perhaps corrected.
 
     Args:
         logger: The node's logger.
@@ -169,7 +169,7 @@ class RunningDoctor:
             )
 
     def apply_corrections_or_explain(self) -> str:
-        """Correct the announced mistakes in scale, sign and offset, on request of a person.
+        """Correct all reported wiring mistakes in scale, sign and offset, on request of a person.
 
         Returns:
             "" if all were corrected, else the reason why one of them was not.
