@@ -69,8 +69,8 @@ class Assignment(NamedTuple):
     def copy_marked_as_lost(self) -> Assignment:
         """Return a copy that is marked as lost, which means that it is not known to be right.
 
-        The policy still gets the same readings under each channel id. They do not change if `slots`
-        (the slot that feeds each channel) is corrected later, until a rewiring is detected.
+        Until a rewiring is detected, the policy gets the readings of the same slots as now, even if
+        `slots` (the slot that is estimated to feed each channel) is corrected.
         """
         if self.lost and self.pinned and self.renames is None and self.previous is self.slots:
             return self

@@ -311,11 +311,11 @@ class AssignmentEvidence:
         return tuple(map(np.array, zip(*islice(self.records, first_index, None), strict=True)))
 
     def add_newest_record_costs(self, costs: np.ndarray, prediction: ChangePrediction) -> None:
-        """Add to a matrix how badly each slot's newest reading fits each channel, in place.
+        """Add to a matrix how badly each slot's reading in the newest record fits each channel.
 
         Args:
-            costs: (slots, channels) the costs in nats so far; changed.
-            prediction: The prediction (1, N) for that tick.
+            costs: (slots, channels) the matrix, with the costs in nats so far; changed in place.
+            prediction: The prediction (1, N) for the tick of this record.
         """
         newest = self.records[-1]
         self._costs.add_tick_costs_to_matrix(

@@ -19,11 +19,10 @@ PolicyInput = np.ndarray
 
 
 class ComparisonWithExpectation(NamedTuple):
-    """The result of checking whether a tick's readings continue those of the tick before.
+    """A comparison of a tick's readings with those predicted from the tick before.
 
-    The forward model predicts the readings from the tick before. `costs` says how badly the reading
-    of each input slot fits the prediction for each channel, `excess` how badly the readings fit
-    under the present assignment of slots to channels.
+    `costs` says how badly the reading of each input slot fits the prediction for each channel,
+    `excess` how badly all readings fit under the present assignment of slots to channels.
     """
 
     costs: np.ndarray
@@ -71,11 +70,11 @@ class ReadingImputer:
         self._since.clear()
 
     def forget_readings_of_last_tick(self) -> None:
-        """Delete the stored readings of the last tick, so that the next is not compared with it."""
+        """Delete the last tick's readings, so that the next tick is not compared with them."""
         self.readings = None
 
     def forget_signals(self) -> None:
-        """Remove the newest signals and estimates, because they follow from wrong readings."""
+        """Delete the last tick's signals and estimates, which wrong readings have spoilt."""
         self.signals = None
 
     def count_tick_and_check_if_partial_search_is_needed(self, missing: np.ndarray) -> bool:

@@ -61,7 +61,7 @@ class RobotFitEstimator:
         self.restart_mean_excess_costs()
 
     def restart_mean_excess_costs(self) -> None:
-        """Restart the running mean of the prediction errors by which the fit is judged.
+        """Restart the running mean of prediction errors, by which the fit to the robot is judged.
 
         Call it if the monitor has changed its estimate of which slot feeds which channel.
         """

@@ -93,7 +93,8 @@ class MoveDetector:
     ) -> SuspectedMove | None:
         """Detect whether signals arrive in other input slots than a tick before.
 
-        Return the move, or None. Without a move, `excess_nll` and `consistent` are updated.
+        Return the suspected move; if there is none, update `excess_nll` and `consistent`, and
+        return None.
 
         Args:
             costs: (slots, channels) how badly each slot's reading fits each channel, in nats.

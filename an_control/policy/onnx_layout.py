@@ -143,7 +143,7 @@ class NetworkLayout:
 
     @property
     def input_count(self) -> int:
-        """The length of the network's input: an observation for each tick of the history."""
+        """The length of the network's input, which holds the observations of the newest ticks."""
         return self.history.length * sum(term.width for term in self.terms)
 
 

@@ -163,12 +163,12 @@ def pack_memory_weights(
             queries, the others are zeros.
 
     Returns:
-        Two float32 arrays with a row for each input and a column for each output. The first,
-        (R, 3H), computes the gates of the GRU from 1 + 2n + H + A + 1 rows: the bias, the queries'
-        weights and readings of the previous tick, the units, the previous action (A,), and the bias
-        inside the reset gate. The second, (Q, width), computes the reading that is expected for
-        each query. It has such rows too, but the last is the outlier weight. If the policy has
-        prediction attention, four rows with its weights follow.
+        Two float32 arrays with a row for each input and a column for each output. The first
+        computes the 3H gates of the GRU. It has 1 + 2n + H + A + 1 rows: the bias, the queries'
+        weights and readings in the previous tick, the units, the previous action, and the bias
+        inside the reset gate. The second computes the reading that is expected for each query. Its
+        rows are the same, except that the last one holds the outlier weights. If the policy has
+        prediction attention, four rows with the weights for this follow.
     """
     array = convert_to_float64(arrays)
     n, units = len(array["expectation.bias"]), len(array["memory.hidden_bias"])

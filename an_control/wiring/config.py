@@ -270,12 +270,13 @@ class Wiring:
         return {id_: pair for id_, pair in new.items() if old.get(id_, pair) != pair}
 
     def list_changed_settings(self, previous: Wiring) -> dict[str, str]:
-        """Return the settings by which `previous.with_changes` turns `previous` into this wiring.
+        """Return the new topics, sources and fields with which `previous` becomes this wiring.
 
-        Both wirings must come from one file. Some of the returned values may be unchanged.
+        They are meant for `previous.with_changes`. If one of these settings of a source or channel
+        has changed, its other ones are returned too.
 
         Args:
-            previous: The earlier wiring.
+            previous: The earlier wiring, read from the same file.
 
         Returns:
             The values in this wiring, by dotted key such as `sources.imu.topic`.

@@ -489,8 +489,8 @@ class Wildcard:
         prefix: Text before the element's name or index; both together replace the `*`.
         taken_ids: Ids that are in use. All wildcards of a wiring share this set, so that no id is
             given twice.
-        by_name: Whether elements are identified by their names instead of their indices. Messages
-            may then hold different elements.
+        by_name: True if elements are identified by name, so that each message may hold other
+            elements; False if they are identified by index.
     """
 
     def __init__(
@@ -586,7 +586,8 @@ class GrowingReader(Reader):
     def add_channels_if_new(self, message: Any, time_ns: int) -> bool:
         """Add channels for array elements that come for the first time in a message.
 
-        Channels whose elements have been missing for the removal delay may be dropped.
+        Channels whose elements have been missing for long (see `set_removal_delay_ns`) may be
+        dropped.
 
         Args:
             message: Message of the source.
@@ -611,7 +612,7 @@ class GrowingReader(Reader):
         self._presence.gone_ns = delay_ns
 
     def stop_expecting_absent_channels(self) -> None:
-        """Stop expecting elements that were missing for more than the removal delay plus 1 s."""
+        """Stop expecting elements that are missing 1 s longer than `set_removal_delay_ns` says."""
         self._presence.stop_expecting_absent_elements()
 
     def has_same_wildcard(self, other: GrowingReader) -> bool:
@@ -821,21 +822,21 @@ class ElementReader(GrowingReader):
             channel_index: Index of the channel for the missing element.
 
         Returns:
-            Text for a log line, or "" if the message does not lack the name.
+            Text for a log line, or "" if the absence has another cause than the name.
         """
         if self._names is None or self._index[channel_index] != MISSING:
             return ""
         return describe_nearest_name(str(self._keys[channel_index]), self._list_message_names())
 
     def describe_replacement_of_absent_element(self, channel_index: int) -> str:
-        """Return text on a name in the newest message that is another spelling of a missing name.
+        """Return text on what the newest message has in place of an absent element.
 
         Args:
-            channel_index: Index of the channel for the element with the missing name.
+            channel_index: Index of the channel for the absent element.
 
         Returns:
-            Text for a log line: the other spelling, or that the array is empty; "" if it is
-            neither.
+            Text for a log line: another spelling of the element's name, or that the array is
+            empty; "" if neither is the case.
         """
         if self._names is None:
             return ""
@@ -928,7 +929,7 @@ class FieldAccess:
     def make_id_parts(self, key: int | str | None) -> tuple[str, ...]:
         """Return what this field adds to a channel's id: its name, the key, both, or nothing.
 
-        The attribute `label` says which. Nothing is ().
+        The attribute `label` says which of these; the result for nothing is ().
 
         Args:
             key: Index or name of the element.

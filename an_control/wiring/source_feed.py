@@ -496,8 +496,8 @@ class Feed:
     def add_channels_if_new(self, lockstep: bool) -> bool:
         """Add channels for array elements that unread messages have for the first time.
 
-        Channels whose elements have been missing for the removal delay may be removed. If several
-        unread messages have equal names and array lengths, only the newest is kept.
+        Channels whose elements have been missing for long may be removed. Of unread messages with
+        the same element names and array lengths only the newest is kept.
 
         Args:
             lockstep: Whether a simulator and the node wait for each other at every step.

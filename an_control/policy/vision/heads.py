@@ -65,7 +65,7 @@ class TopPatchesHead:
         return action
 
     def compute_attention_to_rows(self, message: np.ndarray) -> np.ndarray:
-        """Return the attention (M,) that each row of the attention message (M, m) gets from all."""
+        """Return the attention (M,) that each row of the message (M, m) gets from all its rows."""
         array = self._array
         queries = message.dot(array["self_attention.query"].T) + array["self_attention.query_bias"]
         keys = message.dot(array["self_attention.key"].T) + array["self_attention.key_bias"]
