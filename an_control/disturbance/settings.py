@@ -157,8 +157,8 @@ class Range:
 
         Args:
             position: From 0 (`low`) to 1 (`high`).
-            whole: Whether the number must be a whole one; in this case all whole numbers in the
-                range are equally likely.
+            whole: Whether the number must be whole. If so, each whole number in the range belongs
+                to an equally long part of the positions.
         """
         if whole:
             number = min(self.high, self.low + int(position * (self.high - self.low + 1.0)))

@@ -83,9 +83,10 @@ class Assignment(NamedTuple):
         )
 
     def copy_with_signals_under_own_ids(self) -> Assignment:
-        """Return a copy in which the policy gets each signal under the signal's own channel id.
+        """Return a copy that is to give the policy each signal under the signal's own channel id.
 
-        From then on, `outputs` (the slot for each id) is equal to `slots` after every change.
+        In it each update makes `outputs` (the slot that the policy gets under each id) equal to
+        `slots`.
         """
         if not self.pinned:
             return self
@@ -103,8 +104,9 @@ class Assignment(NamedTuple):
         """Return a copy in which `outputs` is up to date with `slots`.
 
         ``outputs[k]`` is the slot whose readings the policy gets under the id of channel k. If
-        `pinned` is False, it becomes ``slots[k]``. If `pinned` is True, it changes only while a
-        detected rewiring is being verified: it becomes the new slot of the same signal.
+        `pinned` is False, ``outputs[k]`` becomes ``slots[k]``. If `pinned` is True, each id keeps
+        its signal. Then ``outputs[k]`` changes only while a detected rewiring is being verified, to
+        the slot to which the signal has moved.
 
         Args:
             verifying_move: Whether a detected rewiring is still being verified.

@@ -48,7 +48,7 @@ class SearchTimeBudget:
         self.reset_for_tick(model_fits=True)
 
     def reset_for_tick(self, *, model_fits: bool) -> None:
-        """Set the search time that is left to this control step's whole budget, at its start.
+        """Start a control step, in which the whole budget of search time is available again.
 
         Args:
             model_fits: Whether the forward model describes the connected robot. If it does not, the
@@ -143,15 +143,15 @@ class AssignmentEvidence:
     def restart_with_initial_costs(
         self, initial_costs: np.ndarray, usual_costs: np.ndarray | None = None
     ) -> None:
-        """Remove all stored ticks, and set the costs to which those of later ticks are added.
+        """Remove all stored ticks, and set initial costs, to which those of later ticks are added.
 
-        The initial costs are those of the tick in which signals seem to have moved to other slots.
-        Or they are a prior, which favours some assignment of slots to channels.
+        The initial costs are either the costs of the tick in which signals seem to have moved to
+        other slots, or a prior, which favours some assignment of slots to channels.
 
         Args:
             initial_costs: (slots, channels) the cost in nats of each slot as each channel.
-            usual_costs: (channels,) the costs that the tick would have on average under the right
-                assignment; None for a prior, for which they are 0.
+            usual_costs: (channels,) the mean costs of such a tick under the right assignment; None
+                for a prior, which has no usual costs.
         """
         self.clear()
         self.initial_costs, self.identity = initial_costs, None
@@ -197,7 +197,7 @@ class AssignmentEvidence:
         """(slots, channels) the costs in nats by dead reckoning."""
 
     def set_initial_costs_to_zero(self) -> None:
-        """Replace the costs that `restart_with_initial_costs` stored by zeros: only ticks count."""
+        """Set the costs from `restart_with_initial_costs` to zero, so that only ticks count."""
         self.initial_costs = np.zeros_like(self.initial_costs)
         self._usual_initial_costs = np.zeros(len(self.initial_costs))
 

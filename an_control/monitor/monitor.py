@@ -152,7 +152,7 @@ class IdentityMonitor:
 
         Returns:
             The policy's reading for each channel id (N,), NaN if it is missing and not estimated.
-            If the sensors' readings are delayed, they are predictions of the present readings.
+            If the sensors' readings are delayed, the policy gets predictions of the present ones.
         """
         self.delay.try_another_delay_on_stored_tick()
         action = self.delay.store_and_get_delayed_action(action)

@@ -87,7 +87,7 @@ class MonitoredPolicy(WrappingPolicy):
         self._evidence = False
 
     def restart_monitor(self) -> None:
-        """Restart the monitor with its estimate of which input slot feeds which channel.
+        """Restart the monitor, but keep its estimate of which input slot feeds which channel.
 
         Call it when the scaling of the readings changes. The policy keeps its state.
         """

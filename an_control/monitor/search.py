@@ -553,7 +553,7 @@ class AssignmentSearch:
             self._update_fading_costs(assignment, prediction)
 
     def confirm_initial_assignment(self) -> None:
-        """End the verification of the initial assignment, as it is now known to be right.
+        """End the verification of the initial assignment, which is now known to be right.
 
         If a detected rewiring is being verified instead, that verification continues.
         """

@@ -24,8 +24,8 @@ def estimate_noise_of_smoothest_channels(readings: np.ndarray) -> float:
     """Return how much noise the smoothest channels may carry, as a standard deviation.
 
     Noise makes a channel rough: its change differs much from one tick to the next. The result is
-    the noise that would make a constant signal as rough as the smoothest channels are. It is small
-    if some channels are smooth, so that not all sensors are noisy.
+    the noise that would make a constant signal as rough as the smoothest channels are. If it is
+    small, some channels are smooth, which shows that not all sensors are noisy.
 
     Args:
         readings: (T, N) the readings of T ticks, with at least one channel without NaN.
@@ -41,11 +41,11 @@ def estimate_noise_of_smoothest_channels(readings: np.ndarray) -> float:
 
 
 class SensorNoiseEstimator:
-    """An estimator of the noise of all sensors, one level for all channels; it also filters it out.
+    """An estimator and filter of sensor noise, which is assumed to be equal in all channels.
 
     Args:
-        max_roughness: The largest noise of the smoothest channels that counts as no noise, see
-            `estimate_noise_of_smoothest_channels`.
+        max_roughness: The sensors count as free of noise as long as
+            `estimate_noise_of_smoothest_channels` returns no more than this.
         binary: (N,) True for channels that read 0 or 1. Their readings are rounded, not filtered.
     """
 

@@ -19,15 +19,15 @@ class StuckSensorDetector:
     which its channel should change.
 
     Contact sensors and constant channels may rightly rest at certain values. After a possible
-    rewiring any slot that reads one of these values may carry such a sensor, so that it counts as
-    stuck only after more ticks.
+    rewiring, a slot that reads one of these values may have got such a sensor. Therefore it counts
+    as stuck only after more ticks.
 
     Args:
         slot_count: The number N of slots.
         resting_values: The values at which contacts and constants may rest.
-        max_excess: A bound in nats. If the negative log-likelihood of the readings of all slots
-            that change is farther above its usual value, it counts as unknown which channels these
-            slots feed.
+        max_excess: A bound in nats on how far the negative log-likelihood of the changing readings
+            may be above its usual value. Above this bound, it counts as unknown which channels
+            their slots feed.
     """
 
     def __init__(

@@ -131,7 +131,7 @@ class Policy(Protocol):
         return
 
     def restart_monitor(self) -> None:
-        """Restart the monitor of rewired sensors with its estimate of which sensor is which.
+        """Restart the monitor of rewired sensors, but keep its estimate of which sensor is which.
 
         Call it when the scaling of the readings changes. The policy keeps its state.
         """
@@ -400,7 +400,7 @@ class WrappingPolicy(Policy):
         self.policy.ignore_next_readings_for_wiring()
 
     def restart_monitor(self) -> None:
-        """Restart the monitor of rewired sensors with its estimate of which sensor is which.
+        """Restart the monitor of rewired sensors, but keep its estimate of which sensor is which.
 
         Call it when the scaling of the readings changes. The policy keeps its state.
         """
@@ -435,7 +435,7 @@ class WrappingPolicy(Policy):
     def channel_order(self) -> tuple[str, ...]:
         """The channel ids of the last step, in the order of the columns of `attention`.
 
-        If a monitor has given signals to other channels than the wiring does, these are its ids.
+        If a monitor has assigned the signals to other channels, the ids are those it has assigned.
         """
         return self._acting_policy.channel_order
 

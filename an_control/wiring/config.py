@@ -667,7 +667,7 @@ class MessageNames:
         self.listing = NameList(0, ())
 
     def set_names_and_get_list_number(self, message: Any) -> int:
-        """Make a message's list of names the current one (`listing`), and return its number.
+        """Store a message's list of names in `listing`; return a number that identifies this list.
 
         Equal lists get equal numbers.
         """

@@ -115,12 +115,12 @@ class MissingReport:
         self._notices: deque[Notice] = deque(maxlen=_KEPT_NOTICES)
 
     def set_channels(self, ids: tuple[str, ...], previous: MissingReport) -> None:
-        """Replace the channels that the report is about, because the `ChannelTable` has others.
+        """Replace the channels that the report is about by those that the `ChannelTable` has now.
 
         Args:
-            ids: Ids of the N channels that the `ChannelTable` has now.
-            previous: The report before the change, which may be this one. Channels that it has
-                reported as lost are not reported again.
+            ids: Ids of the N channels of the `ChannelTable`.
+            previous: The report until now, which may be this object. Channels that are reported as lost
+                in it are not reported again.
         """
         known = dict(zip(previous._ids, previous._fine.tolist(), strict=True))
         self._fine = np.array([known.get(id_, True) for id_ in ids], bool)

@@ -569,7 +569,8 @@ class GrowingReader(Reader):
     def expected_channel_count(self) -> int:
         """Number of channels that should be present.
 
-        A `*` for which no element has arrived yet counts as one, unless its weight is 0.
+        A wildcard (`*`) counts as one channel until its first element arrives, unless its weight
+        is 0.
         """
         return max(self._unmatched, self._presence.count if self.wildcard else len(self.ids))
 

@@ -172,9 +172,9 @@ class KeptMessages:
         return tuple(self._newest.values())
 
     def update_name_lists_and_get_numbers(self, message: Any) -> list[int]:
-        """Store the lists of element names in a message as the current ones; return their numbers.
+        """Store a message's lists of element names; return a number that identifies each list.
 
-        A number identifies the content of a list: equal lists have equal numbers.
+        Equal lists have equal numbers.
         """
         return [names.set_names_and_get_list_number(message) for names in self.names]
 
@@ -397,7 +397,7 @@ class Feed:
     def make_mask_of_channels_to_report_if_lost(self) -> NDArray[np.bool_]:
         """Return a mask (n,) of the source's n channels whose loss is reported to the user.
 
-        They are all channels, except those of a `*` that are not expected to be in each message.
+        They are all but those channels of a wildcard (`*`) that are not expected in later messages.
         """
         masks = [reader.make_mask_of_channels_to_report_if_lost() for reader in self.readers]
         return np.concatenate(masks) if masks else np.zeros(0, bool)
