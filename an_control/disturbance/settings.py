@@ -617,9 +617,9 @@ class DisturbanceSettings:
     def is_supported_by_compiled_rollouts(self) -> bool:
         """Whether compiled training rollouts support these settings.
 
-        Such rollouts need a fixed number of channels. So they do not support ranges for
-        `noise_channels` and `copies`, copies if all channels may be missing, or missing channels
-        together with repeated shuffles.
+        Such rollouts need a fixed number of channels. So they do not support a range for
+        `noise_channels` or `copies`. Nor do they support copies if all channels may be missing, or
+        shuffles every few steps if some channels are missing.
         """
         counted = self.noise_channels, self.copies
         if self.copies and self.missing.high >= 1.0:

@@ -85,7 +85,8 @@ class SignalRouting:
         """Change which signals some channels carry.
 
         Args:
-            changes: A mapping from a channel to its new signal, or to `NOISE` or `NOTHING`.
+            changes: A mapping from a channel to its new signal, or to `NOISE` (random) or `NOTHING`
+                (missing).
 
         Raises:
             ValueError: A channel or a signal is not known.

@@ -17,10 +17,10 @@ class Assignment(NamedTuple):
     model; there are N of each. ``slots[k]`` is the slot that is estimated to feed channel k.
     ``outputs[k]`` is the slot whose readings the policy gets under the id of channel k.
 
-    At first `outputs` is pinned: each id keeps the sensor that was first wired to it, even a wrong
-    one. A permutation-invariant policy acts well so, and corrections of `slots` do not disturb it.
-    `outputs` is unpinned, so that it equals `slots`, if a rewiring is detected while `slots` is
-    known to be right, or if the policy needs its channels in order.
+    At first `outputs` is pinned: each id keeps the sensor that was first wired to it, even if this
+    is the wrong one. This suits a permutation-invariant policy, because corrections of `slots` do
+    not disturb it. `outputs` is unpinned, so that it equals `slots`, if a rewiring is detected
+    while `slots` is known to be right, or if the policy needs its channels in order.
     """
 
     slots: np.ndarray

@@ -20,8 +20,8 @@ class CostCalculator:
     """A calculator of how badly the reading at each input slot fits each channel.
 
     A slot is a position at which a sensor's readings arrive, a channel is a named input of the
-    model. The forward model predicts the next reading of each channel. The cost of a slot as a
-    channel is the negative log-likelihood, in nats, of the slot's reading under this prediction.
+    model. The forward model predicts the next reading of each channel. The cost of assigning a slot
+    to a channel is the negative log-likelihood, in nats, of the slot's reading by this prediction.
 
     Args:
         forward: A forward model of N channels.
@@ -272,7 +272,7 @@ class CostCalculator:
         added to all other pairs.
 
         Args:
-            costs: (slots, channels) the cost in nats of each input slot as each channel.
+            costs: (slots, channels) the cost in nats of assigning each input slot to each channel.
             slots: (N,) the input slot that feeds each channel at present.
         """
         moved: np.ndarray = costs + self._settings.move
@@ -295,7 +295,7 @@ def compute_cost_increases_by_swaps(costs: np.ndarray, slots: np.ndarray) -> np.
     """Return a matrix (N, N) of how much the total cost grows if channels i and j swap slots.
 
     Args:
-        costs: (slots, channels) the cost in nats of each input slot as each channel.
+        costs: (slots, channels) the cost in nats of assigning each input slot to each channel.
         slots: (N,) the input slot that feeds each channel at present.
     """
     by_channel = costs[slots]

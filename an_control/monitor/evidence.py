@@ -149,7 +149,7 @@ class AssignmentEvidence:
         other slots, or a prior, which favours some assignment of slots to channels.
 
         Args:
-            initial_costs: (slots, channels) the cost in nats of each slot as each channel.
+            initial_costs: (slots, channels) the cost of assigning each slot to each channel (nats).
             usual_costs: (channels,) the mean costs of such a tick under the right assignment; None
                 for a prior, which has no usual costs.
         """
@@ -228,7 +228,7 @@ class AssignmentEvidence:
         readings are from.
 
         Returns:
-            (slots, channels) the cost in nats of each slot as each channel.
+            (slots, channels) the cost in nats of assigning each slot to each channel.
         """
         self.identity = self.compute_identity_classifier_costs()
         return self.identity
@@ -240,7 +240,7 @@ class AssignmentEvidence:
         readings are from.
 
         Returns:
-            (slots, channels) the cost in nats of each slot as each channel.
+            (slots, channels) the cost in nats of assigning each slot to each channel.
         """
         self._budget.subtract_time_of_evaluations(self._settings.classifier_rows)
         newest = list(self.records)[-WINDOW:]

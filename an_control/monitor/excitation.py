@@ -352,7 +352,7 @@ class ChannelOrderFinder:
         """Return the reason why an order of the channels is not certain, or "" if it is certain.
 
         Args:
-            costs: (slots, channels) the cost in nats of each slot as each channel.
+            costs: (slots, channels) the cost in nats of assigning each slot to each channel.
             slots: (N,) the input slot of each channel in this order.
             has_readings: (N,) True for the slots that had readings.
         """

@@ -143,11 +143,11 @@ class ReadingImputer:
     def reestimate_missing_signals(self, assignment: Assignment) -> None:
         """Estimate the missing signals again, after another assignment was found to be right.
 
-        The estimates of all stored ticks are repeated. If readings have been missing for more than
-        `ImputationSettings.replay_ticks` ticks, not all are stored, and the estimates stay.
+        The estimates of all ticks with missing readings are repeated. If there are more than
+        `ImputationSettings.replay_ticks` of them, not all are stored, and nothing is changed.
 
         Args:
-            assignment: Which input slot feeds which channel, as found since the signals moved.
+            assignment: The assignment that was found: which input slot feeds which channel.
         """
         if len(self._since) == self._settings.replay_ticks or not self._forward.imputes:
             return
@@ -165,8 +165,8 @@ class ReadingImputer:
     ) -> PolicyInput:
         """Store a tick with missing readings; return the readings (N,) that the policy gets.
 
-        The missing ones are estimated. If more than the share `ImputationSettings.max_missing` is
-        missing, or the forward model cannot estimate, all signals of this tick count as unknown.
+        Missing readings are estimated, unless the forward model cannot estimate or more than the
+        share `ImputationSettings.max_missing` is missing. In these cases nothing is stored.
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.

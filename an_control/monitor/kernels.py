@@ -32,9 +32,9 @@ def add_tick_costs_to_matrix(
 ):  # fmt: skip
     """Add to `costs` how badly each slot's readings of T ticks fit each channel, in place.
 
-    The cost of input slot i as channel k is the negative log-likelihood, in nats, of the slot's
-    reading under the prediction for the channel. `CostCalculator.compute_reading_costs` computes
-    the same in numpy; the tests compare both.
+    The cost of assigning input slot i to channel k is the negative log-likelihood, in nats, of the
+    slot's reading under the prediction for the channel. `CostCalculator.compute_reading_costs`
+    computes the same in numpy; the tests compare both.
 
     Args:
         costs: (slots, channels) float64 the costs so far; changed in place.
@@ -86,7 +86,7 @@ def solve_assignment(costs):
     1987). If a cost is NaN, slot i may be returned for channel i.
 
     Args:
-        costs: (slots, channels) the cost of each slot as each channel.
+        costs: (slots, channels) the cost of assigning each slot to each channel.
     """
     count = costs.shape[0]
     slot_price, channel_price = np.zeros(count + 1), np.zeros(count + 1)

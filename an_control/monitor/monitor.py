@@ -625,7 +625,7 @@ class IdentityMonitor:
 
     @property
     def slot_by_channel(self) -> np.ndarray:
-        """The estimated input slot (N,) of each channel, or the last known one if it is unknown."""
+        """The estimated input slot (N,) of each channel, or the last known one if none is known."""
         return self._known if self.is_assignment_lost else self.assignment.slots
 
     @property
@@ -660,7 +660,7 @@ class IdentityMonitor:
     def is_assignment_lost(self) -> bool:
         """Whether it is unknown which input slot feeds which channel.
 
-        Slots without readings do not count.
+        It counts as known if it is known for all slots that have a reading.
         """
         known = self._imputation.missing_ticks > 0 and self._partial.is_assignment_known
         return self.assignment.lost and not (known and self.fit.model_fits_robot is not False)
@@ -669,11 +669,10 @@ class IdentityMonitor:
     def identified_channel_mask(self) -> np.ndarray:
         """The mask (N,) of the channels whose input slot is known: True for these channels.
 
-        All are True if the estimate has not changed for some ticks. They are also True if no
-        rewiring was detected since the estimate was last found to be right, because this needs
-        readings that would be much less likely with any two slots exchanged. Shortly after a
-        detected rewiring, a channel is True only if this holds for its own slot. All are False
-        while the estimate is not known to be right, or while readings are missing.
+        All are False while the estimate is not known to be right, or while readings are missing.
+        Otherwise all are True if the estimate has not changed for some ticks, or if no rewiring was
+        detected since it was found to be right. Shortly after a detected rewiring, a channel is
+        True only if the readings would be much less likely with its slot and any other exchanged.
         """
         assignment, settings = self.assignment, MONITOR.trust
         if assignment.lost or self._imputation.missing_ticks:

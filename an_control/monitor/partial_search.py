@@ -292,7 +292,7 @@ class PartialAssignmentSearch:
         return best if present - costs[best, self._all].sum() > min_gain else None
 
     def _sum_costs_of_all_evidence(self, has_reading: np.ndarray) -> np.ndarray:
-        """Return the cost (slots, channels) of each input slot as each channel, in nats.
+        """Return the cost (slots, channels) in nats of assigning each input slot to each channel.
 
         It is the sum of three costs: those of the identity classifier, those that were known when
         the search started, and a penalty for assigning a slot with a reading to a channel that was

@@ -392,8 +392,9 @@ class AssignmentSearch:
 
         Args:
             assignment: The present assignment, which is yielded first.
-            identity_costs: (slots, channels) the cost in nats of each slot as each channel, by the
-                identity classifier (a network that says which channel's readings a slot has).
+            identity_costs: (slots, channels) the cost in nats of assigning each slot to each
+                channel, by the identity classifier (a network that says which channel a slot
+                carries).
         """
         evidence = self._evidence
         yield from self._iterate_refined_candidates(evidence, assignment.slots)
@@ -453,10 +454,10 @@ class AssignmentSearch:
             yield from self._iterate_refined_candidates(evidence, self._assign(start))
 
     def reconsider_assignment(self, assignment: Assignment, record: TickRecord) -> Assignment:
-        """Return the assignment to use for a robot that the model seems not to fit, after a tick.
+        """Return the assignment to use after a tick, for a robot that the model seems not to fit.
 
-        Perhaps it is only the assignment that is wrong. So from time to time this searches for
-        another one, under which the model predicts the readings as well as in its validation.
+        Perhaps the model fits, and only the assignment is wrong. So from time to time another one
+        is searched for, under which the model predicts the readings as well as in its validation.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).
@@ -530,10 +531,10 @@ class AssignmentSearch:
         return assignment.copy_with_slots(slots)
 
     def continue_postponed_work(self, assignment: Assignment) -> None:
-        """Do the work of the search that the last tick postponed until after its command.
+        """Do the part of the last tick's search that was postponed until after its command.
 
-        It evaluates the tick's readings, or compares the present assignment with copies in which
-        two channels are swapped.
+        This part evaluates the tick's readings, or compares the present assignment with copies in
+        which two channels are swapped.
 
         Args:
             assignment: The present assignment (which input slot feeds which channel).

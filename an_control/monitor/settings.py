@@ -26,7 +26,7 @@ MIN_LOG_SCALE, MAX_LOG_SCALE = -6.0, 3.0
 
 @dataclass(frozen=True)
 class CostSettings:
-    """Numbers for the costs of assigning a reading to a channel.
+    """Tuned numbers for the costs of assigning a reading to a channel.
 
     A cost is the negative log-likelihood, in nats, of the reading under the channel's prediction.
     The numbers were chosen on the Ant, which has contacts and constant channels.
@@ -57,7 +57,7 @@ class CostSettings:
 
 @dataclass(frozen=True)
 class StuckSettings:
-    """Numbers that decide when a sensor counts as stuck at one reading.
+    """Tuned numbers that decide when a sensor counts as stuck at one reading.
 
     They were chosen on the Ant with three of 28 sensors frozen, on HopperBullet and on
     BipedalWalker's lidar. On the Ant, a monitor without these rules lowered the mean return from
@@ -92,7 +92,7 @@ class StuckSettings:
 
 @dataclass(frozen=True)
 class NoiseSettings:
-    """Numbers for estimating and filtering the noise that all sensors have.
+    """Tuned numbers for estimating and filtering the noise that all sensors have.
 
     They were chosen on the Ant with noise of 0.02 and 0.05, and on a hopper with noise of 0.02.
     """
@@ -127,10 +127,10 @@ class NoiseSettings:
 
 @dataclass(frozen=True)
 class SensorDelaySettings:
-    """Numbers for estimating the delay of the readings in ticks.
+    """Tuned numbers for estimating the delay of the readings in ticks.
 
-    They were chosen so that delays of one to three ticks are found on the Ant, and none where it
-    slips on ice, which looks similar.
+    They were chosen so that delays of one to three ticks are found on the Ant, but none if the Ant
+    slips on ice, which has a similar effect on the readings.
     """
 
     max_ticks: int = 3
@@ -152,7 +152,7 @@ class SensorDelaySettings:
 
 @dataclass(frozen=True)
 class DetectorSettings:
-    """Numbers that decide when a rewiring is suspected, or when no assignment fits the readings.
+    """Tuned numbers that decide when a rewiring is suspected, or no assignment fits the readings.
 
     They were chosen on the Ant, with signals moved to other input slots every 25 and 100 steps.
     """
@@ -181,13 +181,13 @@ class DetectorSettings:
 
 @dataclass(frozen=True)
 class EvidenceSettings:
-    """Numbers for computing how well assignments of input slots to channels fit the last ticks.
+    """Tuned numbers for computing how well assignments of slots to channels fit the last ticks.
 
     They were chosen on the Ant, with signals moved every 25 steps.
     """
 
     max_identity_cost: float = 8.0
-    """Most nats that the identity classifier may count against a slot as a channel."""
+    """Most nats that the identity classifier may count against assigning a slot to a channel."""
     reckoning_growth: float = 1.2
     """Factor by which the errors of dead reckoning (predictions from predictions) grow in a
     tick."""
@@ -201,7 +201,7 @@ class EvidenceSettings:
 
 @dataclass(frozen=True)
 class AssignmentSearchSettings:
-    """Numbers for the search for an assignment of input slots to channels and its verification.
+    """Tuned numbers for finding and verifying an assignment of input slots to channels.
 
     They were chosen on the Ant with unknown wirings, and with two, four and all signals moved to
     other slots every 5 to 100 steps.
@@ -236,7 +236,7 @@ class AssignmentSearchSettings:
 
 @dataclass(frozen=True)
 class TrustSettings:
-    """Numbers that decide when an assignment of input slots to channels is known to be right.
+    """Tuned numbers that decide when an assignment of input slots to channels is known to be right.
 
     They were chosen on the Ant with unknown wirings.
     """
@@ -252,12 +252,12 @@ class TrustSettings:
 
 @dataclass(frozen=True)
 class FitSettings:
-    """Numbers that decide whether the forward model describes the connected robot.
+    """Tuned numbers that decide whether the forward model describes the connected robot.
 
     They also decide how well a suspected rewiring must explain the readings to be accepted. They
-    hold for all models; the limits that are measured for each model are in `FitLimits`. They were
-    chosen with robots of other mass, friction, motor lag and sensor rate, so that monitors report
-    no false rewiring and find the true ones (`experiments/monitor_fit`).
+    hold for all models; `FitLimits` has the limits that are measured for each model. The numbers
+    were chosen in tests on robots with other mass, friction, motor lag and sensor rate, so that
+    monitors report no false rewiring and find the true ones (`experiments/monitor_fit`).
     """
 
     min_gain: float = 24.0
@@ -348,7 +348,7 @@ class BudgetSettings:
 
 @dataclass(frozen=True)
 class ImputationSettings:
-    """Numbers for estimating missing channels.
+    """Tuned numbers for estimating missing channels.
 
     They were chosen on the Ant with 10 to 50 % of the channels missing and on a hopper with one
     missing.
@@ -417,10 +417,11 @@ class PartialSearchSettings:
 
 @dataclass(frozen=True)
 class NeuronStateSettings:
-    """Numbers for the monitor's corrections of the states of the policy's neurons.
+    """Tuned numbers for the monitor's corrections of the states of the policy's neurons.
 
-    They were chosen on the Ant with signals moved every 25 steps and on the ground, and on a hopper
-    with signals moved every 100 steps, where they raised the mean return from 1,098 to 2,383.
+    They were chosen on Ants with signals moved every 25 steps, on Ants that start lying on the
+    ground, and on a hopper with signals moved every 100 steps. On the hopper they raised the mean
+    return from 1,098 to 2,383.
     """
 
     replay_ticks: int = 40
@@ -451,10 +452,10 @@ class MonitorSettings:
 
 @dataclass(frozen=True)
 class RecoverySettings:
-    """Numbers for freeing a robot that stands still by random actions ("pushes").
+    """Tuned numbers for freeing a robot that stands still by random actions ("pushes").
 
-    They were chosen on 100 Ants on the ground (seed 1). With pushes of six ticks, 86 of 100 reached
-    85 % of the return of an undisturbed episode; with these numbers, all 100 did.
+    They were chosen on 100 Ants that lay on the ground (seed 1). With pushes of six ticks, 86 of
+    100 reached 85 % of the return of an undisturbed episode; with these numbers, all 100 did.
     """
 
     held_ticks: int = 3
@@ -480,7 +481,7 @@ class RecoverySettings:
 
 @dataclass(frozen=True)
 class HandOverSettings:
-    """Numbers for the hand-over from a student to a policy that needs its channels in order.
+    """Tuned numbers for the hand-over from a student to a policy that needs its channels in order.
 
     The student is a permutation-invariant policy, which acts first.
     """
@@ -491,9 +492,9 @@ class HandOverSettings:
 
 @dataclass(frozen=True)
 class ExcitationSettings:
-    """Numbers for finding the order of the channels by small motions of the actuators.
+    """Tuned numbers for finding the order of the channels by small motions of the actuators.
 
-    They were chosen on 50 Ants on the ground and on 20 with other mass and friction.
+    They were chosen on 50 Ants that lay on the ground, and on 20 with other mass and friction.
     """
 
     pool_s: float = 0.08

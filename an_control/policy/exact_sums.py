@@ -54,8 +54,8 @@ def round_weights_for_exact_products(weights: np.ndarray) -> tuple[np.ndarray, n
         weights: (R, d) the weights.
 
     Returns:
-        A pair: the weights (R, d), each row rounded to multiples of its own power of two, and for
-        each row the number r (R, 1) of `compute_rounding_number` that rounded it.
+        A pair: the weights (R, d), each row rounded to multiples of its own power of two; and for
+        each row the number from `compute_rounding_number` with which it was rounded, as (R, 1).
     """
     room_to_round = 1.0 + 2.0**-20
     bits_above = np.frexp(np.abs(weights).sum(axis=1, keepdims=True) * room_to_round)[1]

@@ -213,10 +213,10 @@ def add_vector_matrix_product(out, matrix, vector):
 
 @njit(inline="always", error_model="numpy")
 def add_sparse_vector_matrix_product(out, matrix, vector):
-    """Add the product ``vector @ matrix`` to `out`, in place, without the zeros of the vector.
+    """Add the product ``vector @ matrix`` to `out`, in place; skip the zeros of the vector.
 
-    The result has the same bits as that of `add_vector_matrix_product`, because adding zeros
-    changes none. It saves time, because at any time most units of a relu layer are 0.
+    Skipping saves time after a relu layer, most of whose units are 0. The result has the same bits
+    as that of `add_vector_matrix_product`.
     """
     width, count = matrix.shape[1], 0
     active = np.empty(len(vector), np.int64)
@@ -370,8 +370,8 @@ def apply_softmax(scores):
     """Replace scores (rows, queries) by their softmax, row by row, in place.
 
     Each step is done for all rows before the next step, because otherwise each operation would wait
-    for the previous one in its row. Sums and maxima over the queries are computed in eight parts
-    side by side, each for every eighth query, because the compiler does not reorder them itself.
+    for the previous one in its row. Sums and maxima over the queries are computed in eight
+    interleaved parts at a time, because the compiler does not reorder them itself.
     """
     rows, queries = scores.shape
     part, scale = np.empty(VECTOR, F32), np.empty(rows, F32)

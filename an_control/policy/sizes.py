@@ -434,7 +434,7 @@ def make_paper_sizes(
         neuron: The number of units of a neuron.
         key: The width of a key.
         stack: The number of stacked readings; 0: the neurons are LSTMs.
-        normalise: The number of channels by which sums over channels are scaled; 0: they are not.
+        normalise: The number of channels to which sums over channels are scaled; 0: no scaling.
         encoder: The kind of encoder, by which channels attend to each other.
         inducing: The number of inducing points of the encoder ``isab``.
         heads: The number of attention heads of the encoder.

@@ -119,8 +119,8 @@ class MissingReport:
 
         Args:
             ids: Ids of the N channels of the `ChannelTable`.
-            previous: The report until now, which may be this object. Channels that are reported as lost
-                in it are not reported again.
+            previous: The report until now, which may be this object. Channels that it has reported
+                as lost are not reported again.
         """
         known = dict(zip(previous._ids, previous._fine.tolist(), strict=True))
         self._fine = np.array([known.get(id_, True) for id_ in ids], bool)

@@ -415,10 +415,10 @@ class FieldReader(Reader):
 
     Args:
         channels: Id and settings of each of N channels.
-        get: Returns the numbers (N,) in a message.
-        rule: The rule by which a message declares all of them unavailable, such as a missing
+        get: Function that returns the numbers (N,) in a message.
+        rule: Rule by which a message declares all these numbers unavailable, such as a missing
             orientation; None if there is none.
-        invalid: Reason why a number counts as missing; None: it is not finite.
+        invalid: Text on why a number counts as missing; None: that it is not finite.
     """
 
     def __init__(
@@ -1005,11 +1005,11 @@ class NestedReader(GrowingReader):
         )
 
     def find_ids_by_element_name(self, element_names: Collection[str]) -> list[str]:
-        """Return the ids of the channels whose way to the number begins at certain elements.
+        """Return the ids of the channels whose numbers lie inside certain elements of the message.
 
         Args:
-            element_names: Names of elements that the message itself lists. If it is empty, or the
-                way does not begin at an element with such a name, all ids are returned.
+            element_names: Names of the elements. If it is empty, or the elements at the top of the
+                message are not found by name, all ids are returned.
         """
         first = self._accesses[0]
         if not element_names or first.names is None or not isinstance(first.key, str):

@@ -258,13 +258,14 @@ class ChannelAges:
     ) -> None:
         """Set the arrival times of the channels in a message that was just read.
 
-        A channel keeps its arrival time if its previous message had the same time stamp.
+        A channel keeps its arrival time if the last message with this channel had the same time
+        stamp.
 
         Args:
             channels_in_message: Which of the source's n channels the message has, as bools (n,).
             stored: The message.
-            previous: The message that was read before this one, or None. While the attribute
-                `partial` is false, all channels have its arrival time.
+            previous: The message that was read before this one, or None. It has the arrival time
+                of all channels as long as the attribute `partial` is False.
         """
         if not self.partial and previous is not None:
             self.arrivals[:] = previous[2]
