@@ -162,7 +162,7 @@ def compute_mean_and_standard_error(values: list[float]) -> tuple[float, float]:
 def compute_mean_return_with_error(results: list[dict[str, Any]]) -> tuple[float, float]:
     """Return a policy's mean return under a disturbance, and the standard error of that mean.
 
-    `results` are those of `list_results_under_disturbance`, one for each seed. The error is
+    `results` has one entry for each seed; see `list_results_under_disturbance`. The error is
     computed over the seeds, or over the episodes if there is one seed.
     """
     mean, error = compute_mean_and_standard_error([one["mean"] for one in results])

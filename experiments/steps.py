@@ -92,7 +92,7 @@ class DoneSteps:
         return Path(step.makes).exists() and self._records.get(step.command) == step.hash_inputs()
 
     def add(self, step: ExperimentStep) -> None:
-        """Add a step that has succeeded to the file."""
+        """Record in the file that a step has succeeded."""
         self._records[step.command] = step.hash_inputs()
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_file(self._path, json.dumps(self._records, indent=1) + "\n")
@@ -134,8 +134,8 @@ def add_smoke_option(parser: argparse.ArgumentParser) -> None:
 def run_steps(folder: Path, steps: Sequence[ExperimentStep], options: argparse.Namespace) -> int:
     """Run the steps of an experiment that are not done, up to the first failure.
 
-    The file done.json in the folder lists those that are done. `options` are those of
-    `add_step_options`.
+    The file done.json in the folder lists the steps that are done. `options` has the values of the
+    options that `add_step_options` adds.
 
     Returns:
         The exit status: 0, or that of the command that failed.

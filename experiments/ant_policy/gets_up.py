@@ -125,7 +125,7 @@ class Trials:
     ) -> float:
         """Play a trial for each seed with a reflex, and return the mean return less penalties.
 
-        There is a penalty for a fall, and for not getting up. `unscaled_weights` are those of
+        There is a penalty for a fall, and for not getting up. `unscaled_weights` are as in
         `Reflex.from_flat_weights`; `noise` is the standard deviation of noise on the actions.
         """
         reflex = self.make_reflex(unscaled_weights)

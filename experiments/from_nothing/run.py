@@ -161,7 +161,7 @@ def get_worker_count(result: dict[str, Any]) -> int:
 def read_validation_curve(lines: Sequence[str], workers: int = 1) -> np.ndarray:
     """Return a run's learning curve (3, V) at V validations during training.
 
-    Its rows are: minutes of one processor core, million steps, mean return.
+    Its rows are: minutes of the run times its number of `workers`, million steps, mean return.
     """
     figures = [json.loads(line) for line in lines]
     columns = [
@@ -190,7 +190,7 @@ def measure_random_return(name: str) -> float:
 def get_final_returns(results: list[dict[str, Any]]) -> np.ndarray:
     """Return for each of R runs its mean return (R,) in the evaluation after the training.
 
-    `results` are those of `SearchedTask.read_results`.
+    `results` is what `SearchedTask.read_results` returned.
     """
     return np.array([one["evaluations"][0]["mean"] for one in results])
 
@@ -198,7 +198,7 @@ def get_final_returns(results: list[dict[str, Any]]) -> np.ndarray:
 def format_success_share(results: list[dict[str, Any]]) -> str:
     """Format the mean share of successful episodes, such as "85%"; "" if success is not defined.
 
-    `results` are those of `SearchedTask.read_results`.
+    `results` is what `SearchedTask.read_results` returned.
     """
     shares = [one["evaluations"][0].get("success_share") for one in results]
     return "" if None in shares else f"{np.mean(shares):.0%}"

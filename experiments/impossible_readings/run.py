@@ -122,10 +122,10 @@ def keep_processors_busy(count: int) -> Iterator[None]:
 
 
 def measure_library_tick_times(kind: ReadingSource, count: int, pause_s: float) -> np.ndarray:
-    """Measure how long ticks (control steps) of the Ant's policy take, called without ROS.
+    """Measure how long control steps of the Ant's policy take if it is called without ROS.
 
-    `kind` generates the readings; each of the `count` ticks follows a pause of `pause_s`. Return
-    the wall-clock time and the processor time of each tick in seconds (count, 2).
+    `kind` generates the readings. There is a pause of `pause_s` before each of the `count` steps.
+    Return the wall-clock time and the processor time of each step in seconds (count, 2).
     """
     policy, ranges, times_s = load_policy(MODEL), TrainedRanges(), np.empty((count, 2))
     readings = kind(ranges, np.random.default_rng(0))

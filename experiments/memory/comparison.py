@@ -47,7 +47,7 @@ class TrainingBudget:
 
 
 def draw_random_training_settings(settings_index: int, seed: int) -> DrawnSettings:
-    """Draw random settings for a training, such as its learning rate, by an index and a seed."""
+    """Return random training settings, such as the learning rate, for an index and a seed."""
     return DrawnSettings.from_rng(np.random.default_rng([seed, settings_index]))
 
 

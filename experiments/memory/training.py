@@ -52,7 +52,7 @@ MEMORIES = (
 
 @dataclass(frozen=True)
 class DrawnSettings:
-    """Settings of a training that are drawn at random.
+    """Settings of a training, chosen at random.
 
     Attributes:
         rate: The learning rate of Adam.
@@ -103,7 +103,7 @@ class MemoryNetwork(nn.Module):
         self.head = nn.Linear(sizes.units, task.answers)
 
     def forward(self, seen: Tensor) -> Tensor:
-        """Return the scores (B, T, K) of K possible answers, or (B, K) at the final step only.
+        """Return the scores (B, T, K) of K possible answers; (B, K) if only the last step counts.
 
         The inputs are (T, B, F): T steps, B episodes, F numbers.
         """
@@ -115,7 +115,7 @@ class MemoryNetwork(nn.Module):
         return every
 
     def predict_answers(self, seen: np.ndarray) -> np.ndarray:
-        """Return the answers with the highest scores (B, T), or (B,) at the final step only.
+        """Return the answers (B, T) with the highest scores; (B,) if only the last step counts.
 
         The inputs are (T, B, F): T steps, B episodes, F numbers.
         """

@@ -280,8 +280,8 @@ def measure_monitor_in_more_episodes(
 def find_or_train_monitor(name: str, folder: Path, length: str) -> Path:
     """Return the path of a model with a monitor; train the monitor if `folder` has no such file.
 
-    `name` is that of the policy, a key of `SUBJECTS`. `length` says how long the monitor is
-    trained: "full", or "tenth" for a tenth of that.
+    `name` is the policy's name, a key of `SUBJECTS`. `length` says how long the monitor is trained:
+    "full", or "tenth" for a tenth as long.
     """
     subject = SUBJECTS[name]
     if subject.shipped and length == "full":
@@ -369,6 +369,6 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Test identity monitors on changed robots, as far as not done; return the exit status."""
+    """Test identity monitors on changed robots, unless done; return the exit status."""
     measure_unfinished_cells(parse_arguments(arguments))
     return 0

@@ -101,7 +101,7 @@ def add_noise_and_delay(
 def run_motion_trial(pose: str, seed: int) -> list[dict[str, Any]]:
     """Move the motors of an Ant with a wrong wiring, and count what the recording reveals.
 
-    `pose` is that of the Ant, "hanging" or "on_back".
+    `pose` is the Ant's pose, "hanging" or "on_back".
 
     Returns:
         For each disturbance that is added to the recording, the counts of

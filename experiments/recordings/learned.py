@@ -82,8 +82,8 @@ def make_evaluation_step(model: str, out: str, *protocols: str) -> ExperimentSte
 def make_imitation_steps(name: str, bag: str, options: str) -> list[ExperimentStep]:
     """Return two steps (command lines): imitate the commands in a ROS bag, evaluate the new policy.
 
-    In `RUNS`, `bag` is the folder of the bag and `name` that of the policy. `options` are further
-    options of `an-control distill`.
+    In the folder `RUNS`, `bag` is the bag's folder, and `name` is the policy's. `options` are
+    further options of `an-control distill`.
     """
     model = f"{RUNS}/{name}/model.safetensors"
     command = f"an-control distill ant --bag {RUNS}/{bag} {options} --out {RUNS}/{name}"
@@ -95,7 +95,7 @@ def make_policy_and_monitor_steps(name: str, bag: str) -> list[ExperimentStep]:
     """Return the steps (command lines) that learn a policy and its monitor from the ROS bag `bag`.
 
     The last step evaluates both. The policy needs its channels in a fixed order; the monitor finds
-    this order. `name` is that of the policy's folder.
+    this order. `name` is the name of the policy's folder.
     """
     model, watched = f"{RUNS}/{name}/model.safetensors", f"{RUNS}/{name}_watched.safetensors"
     return [

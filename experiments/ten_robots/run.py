@@ -83,7 +83,7 @@ class LearnedRobot:
     def read_result(self, name: str) -> Any:
         """Return the results that a command wrote as JSON; None if it has not been run.
 
-        `name` is that of the results: "learn", "lockstep", "offline" or "real_time".
+        `name` is the name of the results: "learn", "lockstep", "offline" or "real_time".
         """
         path = self.folder / f"{name}.json"
         return json.loads(path.read_text()) if path.exists() else None

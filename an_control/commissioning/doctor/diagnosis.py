@@ -259,10 +259,9 @@ class Diagnosis:
         unseen: Mistakes that could not be found, because the robot moved too little.
         notes: Other remarks, one sentence each.
         lag: Ticks by which all readings are late.
-        excess_before: Mean nats a tick by which the readings under the wiring file are less likely
-            than those in the model's validation.
-        excess_after: Mean nats a tick by which the readings under `corrected` are less likely than
-            those in the model's validation.
+        excess_before: How badly the wiring file explains the readings: the mean nats per tick by
+            which they are less likely than the readings in the model's validation.
+        excess_after: The same for the wiring `corrected`.
         ticks: Number of ticks that were compared.
         alternatives: Other mistakes that explain the recording as well as one of the findings, as
             texts.

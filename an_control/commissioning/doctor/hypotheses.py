@@ -257,7 +257,7 @@ class Hypothesis(NamedTuple):
 
     @property
     def penalty(self) -> float:
-        """Return the nats to subtract from the log-likelihood that the correction gains.
+        """Return how many nats are subtracted from the gain in log-likelihood by the correction.
 
         The penalty grows with the number of affected channels. It is larger if a number is fitted,
         such as a scale, because a fitted number always explains a little.

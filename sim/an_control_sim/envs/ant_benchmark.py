@@ -19,7 +19,8 @@ def compare_ant_simulation_speeds(rounds: int = ROUNDS, steps: int = STEPS) -> d
     """Compare how fast this package and pybullet-envs-gymnasium simulate the Ant on one core.
 
     In each round both environments get the same start and the same small actions, which keep the
-    ant mostly on its feet. They alternate, so that other load on the machine affects both alike.
+    ant mostly on its feet. The environments take turns, so that other load on the machine affects
+    both of them.
 
     Args:
         rounds: The number of rounds.
