@@ -222,10 +222,10 @@ class SafetyGate:
         """The policy's share (0..1) in the previous command; the rest is the ramp's start."""
 
     def use_positions_as_previous_command(self, positions: Values) -> None:
-        """Let changes count from measured positions (A,) while the newest command is unknown.
+        """Limit changes from measured positions (A,) while the newest command is unknown.
 
         Args:
-            positions: The positions; NaN for an actuator that counts from the safe command.
+            positions: The positions. For an actuator with NaN, the safe command is used instead.
         """
         self._given = np.where(np.isfinite(positions), positions, self.safe_command())
 

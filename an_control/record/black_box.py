@@ -178,8 +178,8 @@ class BlackBox:
     def request_saving_and_get_folder(self) -> str:
         """Request that the black box is written to disk, and return its future folder at once.
 
-        A black box that was requested before and waits to be written serves this request as well.
-        Any thread may call this method, also the watchdog's.
+        If an earlier request still waits to be carried out, both requests share one folder. Any
+        thread may call this method, also the watchdog's.
         """
         newest = self._newest
         if newest is None or not self._waits:

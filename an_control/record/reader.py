@@ -348,7 +348,7 @@ def load_recorded_wiring(text: str) -> Wiring:
     """Read and check the text of the wiring file that a recording holds.
 
     Raises:
-        WiringError: It is not a wiring file that can be used.
+        WiringError: The text is not that of a wiring file that can be used.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "wiring.yaml"

@@ -32,7 +32,7 @@ class RivalPair(NamedTuple):
 
 
 class TopicSenders:
-    """A record of which publishers send on one topic, and in which order."""
+    """A record of the publishers on one topic, and of the order in which their messages come."""
 
     def __init__(self) -> None:
         self._count = 0

@@ -618,7 +618,7 @@ class EventLog:
         self._log_new_configuration_notes(0.0)
 
     def forget_logged_changes(self, now_s: float) -> None:
-        """Forget what was logged before, so that it is logged again where it still applies.
+        """Forget what was logged before, so that what still applies is logged once more.
 
         Call this when the node starts to control the robot.
 

@@ -399,10 +399,10 @@ class TickSchedule:
         return on_time
 
     def compute_next_tick_ns(self, now_ns: int) -> int:
-        """Return the time of the next tick in ns, if no further message arrives.
+        """Return the time in ns at which the next tick starts if no further message arrives.
 
         Args:
-            now_ns: The time now in ns; the result is never earlier.
+            now_ns: The time now in ns. The result is this time or later.
         """
         earliest_ns = max(self._compute_earliest_tick_ns(), now_ns)
         if self._due_ns is None:

@@ -70,8 +70,8 @@ def allow_interrupts() -> Iterator[None]:
 def make_command_end_with_parent(command: Sequence[str]) -> list[str]:
     """Return a command line that runs a program so that it ends when its parent process ends.
 
-    The command line starts the program by `setpriv` of util-linux, so that it gets SIGTERM when its
-    parent ends, even by SIGKILL. If `setpriv` is not installed, the command is returned unchanged.
+    `setpriv` of util-linux starts the program, so that the program gets SIGTERM when its parent
+    ends, even if SIGKILL ends the parent. Without `setpriv` the command is returned unchanged.
 
     Args:
         command: The program and its arguments.

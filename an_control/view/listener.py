@@ -88,7 +88,7 @@ class Listener:
         return messages[-1] if messages else None
 
     async def wait_for_message(self, name: str, limit_s: float) -> None:
-        """Wait a limited time for a topic's next message; `pop_new_messages` still returns it.
+        """Wait a limited time for a topic's next message; leave it for `pop_new_messages`.
 
         Args:
             name: The name that the caller chose for the topic.

@@ -195,7 +195,7 @@ class RewiringPanel:
     def plan_signal_copy(self, signal: str, slot: str) -> WiringChange:
         """Return the change that connects a signal to one more input slot.
 
-        The signal that this slot has at present no longer arrives there.
+        The signal replaces the present one of `slot`, and still arrives at its other slots.
 
         Args:
             signal: The signal.

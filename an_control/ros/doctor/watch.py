@@ -67,10 +67,10 @@ class ReadingsWatch:
         self.ticks.record_tick(self._table, readings, previous_command, time_ns)
 
     def check_readings_probability_if_due(self) -> bool:
-        """Check how probable the readings are, if 0.1 s of ticks came since the last check.
+        """Check how probable the readings are, once for every 0.1 s of recorded ticks.
 
         Returns:
-            Whether they were checked; the properties of this object then have their new values.
+            Whether this call has checked them, and so updated the properties of this object.
         """
         if self._unchecked < self._check_ticks:
             return False
