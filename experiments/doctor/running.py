@@ -45,7 +45,7 @@ ANSWER_S = 2.5
 
 
 class ControlLoop:
-    """A policy's control loop without ROS on a simulated robot, with the wiring doctor beside it.
+    """A policy's control loop on a simulated robot, while a doctor looks for wiring mistakes.
 
     Args:
         name: The robot, "ant" or "mobile_base".
@@ -198,7 +198,7 @@ def _wait_until(due_s: float) -> None:
 
 
 def print_findings_on_healthy_robots(seconds: float, seeds: int) -> None:
-    """Run robots whose wiring is right, and print what the doctor wrongly announces."""
+    """Run robots whose wiring is right, and print which mistakes the doctor wrongly reports."""
     total = 0
     for name in ROBOTS:
         for other in OTHERS if name == "ant" else OTHERS[:1]:

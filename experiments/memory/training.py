@@ -84,7 +84,7 @@ class DrawnSettings:
 class MemoryNetwork(nn.Module):
     """A memory (recurrent network) followed by a linear layer that scores the answers.
 
-    The memory is as wide as at most `PARAMETERS` parameters allow.
+    The memory has as many units as are possible with at most `PARAMETERS` parameters.
 
     Args:
         task: The task, which has the numbers of inputs and answers.

@@ -246,8 +246,8 @@ def measure_black_box_memory(seconds: float) -> dict[str, Any]:
     The black box is a recording of only the newest seconds.
 
     Returns:
-        "seconds" and "messages" recorded, "taken_mib" (the memory taken, in MiB), and "counted_mib"
-        (the memory by the recorder's own count).
+        By name: "seconds" and "messages" that were recorded, "taken_mib" (the memory in MiB), and
+        "counted_mib" (the memory by the recorder's own count).
     """
     import tracemalloc
 

@@ -26,7 +26,7 @@ SPIN_EVERY = 100
 def record_noisy_ant_episodes(
     folder: Path, model: Path, episodes: int, seed: int, max_noise_sd: float
 ) -> None:
-    """Record a ROS bag, from which models learn, of the simulated Ant under a policy node.
+    """Record a ROS bag for training: episodes of the simulated Ant under a policy node.
 
     The robot gets the recorded actions (-1..1) plus noise. In each episode the noise has another
     standard deviation, chosen at random up to `max_noise_sd`.

@@ -257,7 +257,7 @@ class Hypothesis(NamedTuple):
 
     @property
     def penalty(self) -> float:
-        """Return how many nats are subtracted from the gain in log-likelihood by the correction.
+        """Return the nats by which the correction's gain in log-likelihood is reduced.
 
         The penalty grows with the number of affected channels. It is larger if a number is fitted,
         such as a scale, because a fitted number always explains a little.

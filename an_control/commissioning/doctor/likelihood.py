@@ -251,9 +251,9 @@ class Likelihood:
         return found
 
     def subtract_validation_nll(self, costs: np.ndarray, candidate: CandidateWiring) -> np.ndarray:
-        """Subtract from the costs of readings the mean cost that their channel has in validation.
+        """Subtract from each reading's cost the mean cost of its channel in the model's validation.
 
-        A cost is a negative log-likelihood. The mean costs were measured for the model file.
+        A cost is a negative log-likelihood. The mean costs are stored in the model file.
 
         Args:
             costs: (K, N) costs of N channels in K ticks, in nats.

@@ -274,7 +274,7 @@ def read_request(stream: BinaryIO) -> bytes | None:
 
 
 def main() -> int:
-    """Print the wiring mistakes in each recording that comes by standard input, until that ends."""
+    """Read recordings from standard input until it ends; print the wiring mistakes in each."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print goes to stderr, so that stdout has the answers only
     examiner = Examiner()

@@ -82,8 +82,8 @@ class RunControl:
     def mark_episode_end(self) -> None:
         """Mark the episode as ended, and reply to clients that requested a pause by `~/pause`.
 
-        Now no episode runs that a call of `~/reset` could interrupt. Such a call is answered when
-        the next episode begins.
+        A call of `~/reset` can no longer interrupt the episode. It is answered when the next
+        episode begins.
         """
         self._running = False
         self._answer_pause_requests()

@@ -63,8 +63,8 @@ class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     episode.
 
     Args:
-        lost_beams: The share (0..1) of the beams that give no reading. They are chosen
-            at random for each episode.
+        lost_beams: The share (0..1) of the beams that give no reading. These beams are chosen at
+            random for each episode.
     """
 
     channels = MOBILE_BASE_CHANNELS

@@ -85,7 +85,7 @@ class ScrambledReadings:
                 stage.check_swap_count(self._count)
 
     def start_episode(self) -> None:
-        """Do nothing, because only a `ScrambledImage` stores data that an episode must not keep."""
+        """Do nothing, because no data of the previous episode is stored here."""
 
     def fill_message(self, readings: Readings, disturber: MessageDisturber, stamp_ns: int) -> None:
         """Disturb the readings of a tick and write them into the message.
