@@ -178,9 +178,9 @@ def _wait_for_answer(prober: _Prober, answerer: str, process: subprocess.Popen[b
 
 
 def remove_task_and_monitor(model: Model) -> Model:
-    """Return the policy of a model without its task, whose channels this wiring does not have.
+    """Return a model that has only the policy of another model, not its task and its monitor.
 
-    The networks of the monitor predict these channels, and are left out too.
+    These belong to channels of the task, which the wiring of the measurement does not have.
     """
     arrays = {name: one for name, one in model.arrays.items() if not name.startswith(NETWORKS)}
     return Model(model.kind, model.sizes, arrays, trained=model.trained)

@@ -238,7 +238,7 @@ class SafetyGate:
         self.restart_ramp_from_safe_command()
 
     def restart_ramp_and_get_safe_command(self) -> Values:
-        """Return the safe command (A,), and blend from it to the policy's commands from now on."""
+        """Restart the ramp to the policy's commands; return the safe command (A,) as its start."""
         self.restart_ramp_from_safe_command()
         return self._given.copy()
 

@@ -179,7 +179,7 @@ class ActingPolicy:
     ) -> bool:
         """Tell the policies which command was sent; let a new policy take over after one second.
 
-        Call this before the policy's step. During that second a new policy from
+        Call this before the policy's step. In its first second, a new policy from
         `start_policy_swap` makes a step on these readings too, but its action is not used.
 
         Args:

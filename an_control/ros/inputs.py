@@ -414,7 +414,7 @@ class Inputs:
     def store_newest_messages_for_moved_sources(
         self, sources: Iterable[str], is_tick_with_stamp_pending: Callable[[int | None], bool]
     ) -> None:
-        """Give each moved source the last message that arrived on its new topic before the move.
+        """Give each source with a new topic the last message that came there before the change.
 
         In lockstep with a simulator the next tick (control step) may still need this message.
 

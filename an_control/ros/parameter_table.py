@@ -45,7 +45,7 @@ class Parameter:
 
     @property
     def description(self) -> str:
-        """The description for ROS and launch files: the text, and what the allowed values mean."""
+        """The description for ROS and launch files: `text`, and what the allowed values mean."""
         if self.choices or not self.unset:
             return self.text + _format_choices(self.choices)
         return f"{self.text}; {self.default:g} = {self.unset}"

@@ -210,13 +210,13 @@ class LockstepTicker(Ticker):
 
 
 class RealTimeTicker(Ticker):
-    """A ticker at the control rate, whose ticks start by messages or by a timer alone.
+    """A ticker that makes ticks at the control rate, started by messages or by a timer alone.
 
     Args:
         node: The node that owns the timer.
         sources: Names of the sources (subscribed topics).
         step_s: Control period in seconds.
-        tick: Called to make a tick, with None.
+        tick: Called to make a tick. Its argument is None, because a stamp is used in lockstep only.
         clock: Gives the time against which the age of readings is measured.
         trigger: What starts a tick: a message from every source ("sources"), or the timer alone
             ("timer").
@@ -264,7 +264,7 @@ class RealTimeTicker(Ticker):
             self._plan_tick(self._schedule.compute_next_tick_ns(now_ns))
 
     def set_sources(self, sources: Iterable[str], sources_with_new_topic: Iterable[str]) -> None:
-        """Replace the sources whose messages start a tick; ignore `sources_with_new_topic`."""
+        """Replace the sources whose messages start a tick; the other argument is for lockstep."""
         if self._schedule is not None:
             self._schedule.set_sources(sources)
 
