@@ -512,7 +512,7 @@ class Disturber:
         return self._delivery.new
 
     def draw_robot_stop(self, step_s: float) -> RobotStop | None:
-        """Draw the random period of this episode in which the robot is stopped, and return it.
+        """Choose at random the period of this episode in which the robot is stopped; return it.
 
         Call it once after `start_episode`. The result is None if the settings have no stop.
 
@@ -588,7 +588,7 @@ class Disturber:
         return np.concatenate([slots, noise]), named
 
     def plan_episode_disturbances(self, steps: int) -> DisturbancePlan:
-        """Draw the shuffles, missing channels, copies and noise of the first ticks of an episode.
+        """Choose at random the shuffles, missing channels, copies and noise of an episode's start.
 
         Call it right after `start_episode`, and do not call `disturb` in the same episode, because
         both draw the same random numbers. The disturber must have no schedule of changes.

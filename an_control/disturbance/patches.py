@@ -49,7 +49,7 @@ class PatchDisturber:
         return self._disturber.has_message_arrived
 
     def draw_robot_stop(self, step_s: float) -> RobotStop | None:
-        """Draw the random period of this episode in which the robot is stopped, and return it.
+        """Choose at random the period of this episode in which the robot is stopped; return it.
 
         Call it once after the disturber's `start_episode`. The result is None if the settings have
         no stop.

@@ -728,8 +728,8 @@ def describe_distances_walked_after_stop(
     """Return a sentence for people on how far robots walked after they had been stopped.
 
     Args:
-        walked_m: The distance in metres that each robot walked after its stop. Robots that had
-            fallen before the stop ended are not in it.
+        walked_m: The distance in metres that each robot walked after its stop, without the robots
+            that had fallen before the stop ended.
         min_walk_m: The least distance in metres at which a robot counts as walking again; None if
             it is unknown.
     """

@@ -115,8 +115,8 @@ class CostCalculator:
     ) -> None:
         """Add the costs of T ticks to the matrix of how badly each slot fits each channel.
 
-        It uses numpy and replaces `kernels.add_tick_costs_to_matrix` if numba is not installed.
-        Without numba that function would run as plain Python: for the Ant 1.4 ms instead of 30 us.
+        This is used in place of `kernels.add_tick_costs_to_matrix` if numba is not installed. It
+        needs only numpy, and is much faster than that function in plain Python.
 
         Args:
             costs: (slots, channels) the sums of the costs (negative log-likelihoods) in nats so
@@ -227,8 +227,8 @@ class CostCalculator:
         sensor noise adds.
 
         Args:
-            prediction: The prediction (1, N) for the tick. The larger its scale of the errors, the
-                less the noise adds.
+            prediction: The prediction (1, N) for the tick. The scale of its errors decides how much
+                the noise adds.
         """
         if not self.noise_sd:
             return self._usual_sum

@@ -74,7 +74,7 @@ class ReadingImputer:
         self.readings = None
 
     def forget_signals(self) -> None:
-        """Delete the last tick's signals and estimates, which wrong readings have spoilt."""
+        """Delete the last tick's signals and estimates, which come from wrong readings."""
         self.signals = None
 
     def count_tick_and_check_if_partial_search_is_needed(self, missing: np.ndarray) -> bool:
@@ -143,8 +143,8 @@ class ReadingImputer:
     def reestimate_missing_signals(self, assignment: Assignment) -> None:
         """Estimate the missing signals again, after another assignment was found to be right.
 
-        The estimates of all ticks with missing readings are repeated. If there are more than
-        `ImputationSettings.replay_ticks` of them, not all are stored, and nothing is changed.
+        The estimates of all ticks with missing readings are repeated. If there were too many of
+        these ticks to store all (see `ImputationSettings.replay_ticks`), nothing is changed.
 
         Args:
             assignment: The assignment that was found: which input slot feeds which channel.
@@ -165,8 +165,8 @@ class ReadingImputer:
     ) -> PolicyInput:
         """Store a tick with missing readings; return the readings (N,) that the policy gets.
 
-        Missing readings are estimated, unless the forward model cannot estimate or more than the
-        share `ImputationSettings.max_missing` is missing. In these cases nothing is stored.
+        Missing readings are estimated. If the forward model cannot estimate, or more than the share
+        `ImputationSettings.max_missing` is missing, they stay missing and no signals are stored.
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.

@@ -672,7 +672,7 @@ class IdentityMonitor:
         All are False while the estimate is not known to be right, or while readings are missing.
         Otherwise all are True if the estimate has not changed for some ticks, or if no rewiring was
         detected since it was found to be right. Shortly after a detected rewiring, a channel is
-        True only if the readings would be much less likely with its slot and any other exchanged.
+        True only if exchanging its slot with any other would make the readings much less likely.
         """
         assignment, settings = self.assignment, MONITOR.trust
         if assignment.lost or self._imputation.missing_ticks:

@@ -435,7 +435,7 @@ class WrappingPolicy(Policy):
     def channel_order(self) -> tuple[str, ...]:
         """The channel ids of the last step, in the order of the columns of `attention`.
 
-        If a monitor has assigned the signals to other channels, the ids are those it has assigned.
+        If a monitor has assigned signals to other channels, these are the ids after that.
         """
         return self._acting_policy.channel_order
 

@@ -170,7 +170,7 @@ class RecurrenceSizes:
     Attributes:
         kind: ``lstm`` (Hochreiter & Schmidhuber 1997), ``gru`` (Cho et al. 2014), or a transformer
             of Parisotto et al. 2019: ``trxl``, ``trxl-i`` (norms moved to the submodules' inputs),
-            ``gtrxl`` (and GRU gates in place of sums).
+            ``gtrxl`` (the same, and GRU gates in place of sums).
         units: The width of the output.
         layers: The number of layers of a transformer.
         heads: The number of attention heads of a transformer.

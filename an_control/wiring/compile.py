@@ -117,7 +117,7 @@ class NumberField:
     def make_id_part(self) -> str:
         """Return the text that replaces the `*` in the channel's id, such as "position.3".
 
-        A name or index that only messages can give is left out: "position".
+        A part that is not known before messages come, such as the index, is left out: "position".
         """
         return ".".join(
             part

@@ -366,7 +366,7 @@ class Reader(ABC):
         return None
 
     def describe_likely_cause_of_absence(self, channel_index: int) -> str:
-        """Describe, for a log line, why a message may lack a channel, such as a similar name.
+        """Describe, for a log line, why a message may lack a channel, such as a misspelt name.
 
         Args:
             channel_index: Index of the channel among those of this reader.

@@ -610,7 +610,7 @@ class Feed:
         return reader.explain_absence_from_message(place) or reader.explain_invalid_number(place)
 
     def describe_likely_cause_of_absence(self, channel_index: int) -> str:
-        """Return text on a possible cause of a channel's absence, such as a similar name.
+        """Return text on a possible cause of a channel's absence, such as a misspelt name.
 
         Args:
             channel_index: Index of the channel among the source's channels.

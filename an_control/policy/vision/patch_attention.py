@@ -221,7 +221,7 @@ class PatchAttention:
 
     @property
     def patch_values(self) -> np.ndarray:
-        """A copy of the last tick's patch vectors (N, m), whose weighted sums make the message.
+        """A copy of the last tick's patch vectors (N, m); their weighted sums make up the message.
 
         They are the values; with pooling by multihead attention (PMA), the sums of key and value.
         """
