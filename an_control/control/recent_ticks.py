@@ -33,7 +33,9 @@ class TickArrays(NamedTuple):
 
 
 class RecentTicks:
-    """A ring buffer with the readings and commands of the last ten seconds (200 to 5000 ticks).
+    """A ring buffer with the readings and commands of the last ten seconds of ticks (steps).
+
+    It holds at least 200 and at most 5000 ticks, whatever the control rate.
 
     Args:
         ids: Ids of the N channels whose readings are stored, in the order of the arrays.
@@ -62,7 +64,7 @@ class RecentTicks:
         self._last_ns = 0
 
     def mark_gap_before_next_tick(self) -> None:
-        """Mark the next tick as one that does not directly follow the tick before it."""
+        """Mark the next tick as one that does not directly follow the newest stored tick."""
         self._gap, self._complete = True, True
 
     def __len__(self) -> int:

@@ -68,7 +68,7 @@ class NoteEncoder:
     def flatten_message_note(self, note: Note) -> tuple[Note, int]:
         """Return a smaller note, with the content of a ROS message in place of the message.
 
-        The content is a `FlatMessage` (a tuple of plain values). It is the serialised bytes if the
+        The content is a `FlatMessage` (a tuple of plain values), or the serialised bytes if the
         message type has fields that a `FlatMessage` cannot hold.
 
         Args:

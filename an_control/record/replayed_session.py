@@ -510,8 +510,8 @@ class ReplayedSession:
             entry: Message with the recorded command.
 
         Returns:
-            The recorded and the computed command; None if another node sent the command, or if a
-            black box begins in the middle of its tick.
+            The recorded and the computed command. None if another node sent the command, or if a
+            part of its tick is missing because a black box begins there.
 
         Raises:
             BagError: The recording is damaged.

@@ -187,7 +187,10 @@ class CommandOutput:
         return np.concatenate([one.read_values(one.message) for one in self._messages])
 
     def resend_newest_command(self) -> None:
-        """Send the newest command again, because it was lost; leave out unstamped messages."""
+        """Send the newest command again, because it was lost on its way to a lockstep simulator.
+
+        Messages without a stamp are left out: they would count as the answer to the next step.
+        """
         with self.lock:
             self._send_messages(stamped_only=True)
 
@@ -321,8 +324,8 @@ def list_shadow_topics(command: CommandConfig) -> tuple[str, ...]:
     """Return, for each message of a command, the topic to which it is sent in shadow mode.
 
     In shadow mode commands are only proposed, and not sent to the robot. The topic is `~/proposed`.
-    If a command has several messages, each has a topic of its own below `~/proposed`. Where two
-    topics would be the same, as for `cmd` and `/cmd`, the message's index is put before them.
+    If a command has several messages, each has a topic of its own below `~/proposed`. Names that
+    would be equal, as of `cmd` and `/cmd`, are told apart by the index of the message.
     """
     if len(command.messages) == 1:
         return ("~/proposed",)

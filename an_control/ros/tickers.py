@@ -71,7 +71,8 @@ class Ticker(ABC):
 
     Args:
         node: The node that owns the timer.
-        tick: Called to make a tick, with the stamp of its readings in lockstep, else with None.
+        tick: Called to make a tick. Its argument is the stamp of the readings in lockstep mode,
+            otherwise None.
         timer: The timer that starts a tick if no message does.
     """
 

@@ -36,9 +36,8 @@ class _Command(msgspec.Struct, forbid_unknown_fields=True, tag_field="do", tag=_
 class ConnectCommand(_Command):
     """A command to let two sensors' signals change places.
 
-    `signal` moves to the input slot `slot`. The signal that was at `slot` moves to the slot that
-    becomes free. If `announced`, the policy is rewired too, so that its channels keep their
-    signals.
+    `signal` and the signal that arrives at the input slot `slot` exchange their slots. If
+    `announced`, the policy is rewired too, so that its channels keep their signals.
     """
 
     signal: Name

@@ -229,10 +229,10 @@ class PageServer:
         return f"http://{host}:{self.port}/{self.token}/"
 
     def allows_host(self, host: str) -> bool:
-        """Return whether the host that a request names is this machine, so that it is answered.
+        """Return whether a request may be answered: the host that it names must be this machine.
 
-        If the server listens beyond loopback, any IP address is allowed. So is any port, because a
-        tunnel or a container has its own, and browsers leave out port 80.
+        If the server listens beyond loopback, any IP address is allowed. The port is not checked,
+        because a request through a tunnel or a container may name another port.
 
         Args:
             host: The host, and perhaps the port, that the request names.
