@@ -54,9 +54,8 @@ def read_recorded_traces(
 def read_task_and_traces(paths: Sequence[Path], task_name: str) -> tuple[Task, list[EpisodeTrace]]:
     """Read recordings of a robot as episodes, and describe the robot as a task.
 
-    The task has the channels, the actuators and the rate of the wiring (the configuration of
-    sensors and actuators) in the first recording. A missing reading is replaced by the channel's
-    newest one.
+    The channels, actuators and control rate of the task are those of the first recording. A missing
+    reading is replaced by the channel's newest one.
 
     Args:
         paths: Files of the recordings, made by policy nodes.

@@ -189,7 +189,7 @@ def draw_merged_disturbances(
 
 
 def make_placeholder_ids(channel_count: int) -> tuple[str, ...]:
-    """Return ids for channels without names; their alphabetical order is that of the channels.
+    """Return an id for each channel of a task that has no names for them, in alphabetical order.
 
     Args:
         channel_count: Number of channels.

@@ -99,8 +99,8 @@ class EvaluateResult:
             distribution of their returns.
         table: The rows as a Markdown table.
         success: An episode with a return above this is a success; None if no threshold is known.
-        walk_m: A robot that the disturbance `stop` has stopped counts as walking again once it has
-            covered this distance in metres; None for tasks without such a distance.
+        walk_m: Distance in metres that a robot must cover after the disturbance `stop` to count as
+            walking again; None for tasks without such a distance.
         pictures: Paths of the picture files that were written.
     """
 

@@ -48,7 +48,7 @@ OPTIONS_OF_SETTINGS = {
 class DistillOptions:
     """Options of `distill`, the training of a student.
 
-    Many options are None by default. Then the recipe, a file of settings, decides.
+    An option that is None takes its value from the recipe, a file of settings.
     """
 
     task: str

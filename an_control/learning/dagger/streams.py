@@ -187,7 +187,7 @@ class PerturbedTeacher:
         Args:
             tick: The readings of this step.
             label: The teacher's action (A,) for this step, which is sent in some of the periods.
-            previous_action: Action (A,) of the step before, which is not used.
+            previous_action: Not used; `StudentDriver.act` takes the same arguments.
         """
         if self._left <= 0:
             self._start_next_period()

@@ -80,8 +80,8 @@ class StudentParts(nn.Module):
             state: State of the recurrent layer before the first step.
 
         Returns:
-            The inputs of the head: the layer's outputs (T, B, U) of U units, or the messages if
-            there is no layer. Then the layer's state after the last step.
+            Two values: the inputs of the head, which are the layer's outputs (T, B, U) or, without
+            a layer, the messages; and the layer's state after the last step.
         """
         if self.recurrence is None:
             return message, state

@@ -45,7 +45,7 @@ def train_round(
 ) -> dict[str, float]:
     """Train the student in place for one round.
 
-    At least one update is made, even if the time limit is over.
+    At least one update is made, even if the round's time limit is over.
 
     Args:
         student: The student to train.
@@ -54,11 +54,11 @@ def train_round(
         settings: Numbers of updates, learning rates, and weights of the losses.
         round_number: The round; 0 is the first one.
         rng: Source of all random numbers.
-        progress: Finished share (0..1) of the rounds after the first one, when this round starts.
+        progress: Share (0..1) of the rounds after the first one that are finished when this round
+            starts.
 
     Returns:
-        A mapping from the name of each figure, such as "action_loss", to its mean over the last 150
-        updates.
+        The mean of each figure, such as "action_loss", over the last 150 updates, by name.
     """
     device = next(student.parameters()).device
     updates = settings.updates if round_number else settings.identify_updates

@@ -23,9 +23,9 @@ LARGEST = 1e5
 class PolicyForm(ABC):
     """Interface of a parametrisation: it computes a policy from the vector that a search changes.
 
-    The vector holds the numbers of some arrays, the free parameters, one after another. From these
-    the weights of the policy are computed, which may be more numbers. All policies of one
-    parametrisation have the same layer sizes.
+    The vector holds the free parameters: the numbers of some arrays, one after another. The weights
+    of the policy, which may be more numbers, are computed from the free parameters. All policies of
+    one parametrisation have the same layer sizes.
     """
 
     @property

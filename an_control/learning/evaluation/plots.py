@@ -290,8 +290,8 @@ def plot_returns_by_missing_share(
     """Plot returns against the share of missing channels, a curve for each kind of disturbance.
 
     Protocols that differ only in this share, such as "reset,missing=0.1" and "reset,missing=0.2",
-    make one curve. A curve without a point at share 0 gets that of the first protocol of `runs`, if
-    this protocol has share 0.
+    make one curve. If none of them has the share 0, but the first protocol of `runs` has, the curve
+    begins with the point of that first protocol.
 
     Args:
         runs: A mapping from each protocol, a text that says how the episodes were disturbed, to the

@@ -396,10 +396,10 @@ def play_and_record_episode(
         env: The environment.
         seed: Seed of the environment.
         driver: Chooses the actions.
-        disturber: The object that disturbs the readings of the episode, here also those after the
-            last step. None for no disturbance.
-        undisturbed: True if the driver always sends the policy's own actions. The returned trace
-            then has the field `disturbed` False, else True.
+        disturber: Object that disturbs all readings, also those after the last step; None for no
+            disturbance.
+        undisturbed: Whether the driver always sends the policy's own actions. The field `disturbed`
+            of the returned trace is the opposite.
         max_steps: Maximum number of steps; None for the environment's own.
 
     Raises:

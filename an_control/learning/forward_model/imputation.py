@@ -161,10 +161,10 @@ class ImputationTraining(NetworkTraining):
         self._network.load_state_dict(tensors)
 
     def get_batch_sampler_state(self) -> dict[str, Any]:
-        """Return the state that decides the next batches, for a checkpoint.
+        """Return all that decides the next batches, for a checkpoint.
 
-        It holds the position of the batch in the episodes, the missing channels, their estimates
-        and the random generator.
+        That is the positions in the episodes, the missing channels with their estimated readings,
+        and the state of the random generator.
         """
         return self._batch.make_checkpoint()
 

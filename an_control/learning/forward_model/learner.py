@@ -132,7 +132,7 @@ class ForwardModelLearner:
             self._env.close()
 
     def step(self) -> dict[str, Any]:
-        """Make up to 1,000 updates of the network that is trained now, and return their metrics."""
+        """Train the current network by up to 1,000 updates, and return their metrics by name."""
         if self._training is None:
             self._training = self._record_episodes_and_make_training()
         training, self._minutes = self._training, self.settings.minutes

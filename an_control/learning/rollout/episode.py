@@ -44,8 +44,8 @@ MAX_BLIND = 100
 class NewestReadings:
     """Filter that replaces a missing reading (NaN) by its channel's newest reading.
 
-    If the channel has had no reading yet, 0 replaces it. Teachers and all other networks that need
-    every reading act on the filter's output.
+    If the channel has had no reading yet, 0 replaces it. Teachers, and all other networks that need
+    every reading, get the filtered readings.
     """
 
     def __init__(self) -> None:

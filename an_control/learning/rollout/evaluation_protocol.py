@@ -30,11 +30,11 @@ class EvaluationProtocol:
 
     Attributes:
         disturbance: Disturbance of readings, commands and robot.
-        state_at_permutation: What happens to the state of the sensory neurons (one network per
-            channel) when signals are permuted. "kept": a neuron's state stays with its channel's id
-            if the permutation is announced, otherwise in its input slot. "reset": all states are
-            cleared at each permutation, and the new order stays unknown. "zeroed": all states are
-            cleared at every step.
+        state_at_permutation: What happens to the states of the sensory neurons (one network per
+            channel) when signals are permuted. "kept": each state follows its channel to the new
+            input slot if the permutation is announced, otherwise it stays in its input slot.
+            "reset": all states are cleared at each permutation. "zeroed": all states are cleared at
+            every step.
         until: Step after which signals are not permuted any more; None for never.
         monitor: Setting of the identity monitor, which detects permuted signals; None for the
             setting in the model file.
@@ -74,9 +74,9 @@ class EvaluationProtocol:
     def parse(cls, text: str) -> EvaluationProtocol:
         """Parse a protocol from words that are separated by commas.
 
-        The first word may say when signals are permuted: `none` (never, which is also meant where
-        there is no such word), `reset` (at the start), or a number such as `100` (every 100 steps).
-        All other words are settings:
+        The first word may say when signals are permuted: `reset` (at the start of each episode), a
+        number such as `100` (every 100 steps), or `none` (never). Without such a word they are
+        never permuted. All other words are settings:
 
         - of the disturbance, such as `announced`, `noise=5`, `delay=1` and `swap=2`;
         - of this class, such as `monitor=off`, `without=attention` and `background=marble`.

@@ -55,4 +55,4 @@ class RunStoppedError(Exception):
 
 
 def ignore_progress(progress: RunProgress) -> None:
-    """Do nothing; this is the default of arguments `progress`, which receive progress reports."""
+    """Do nothing. Functions that report their progress call this if the caller wants no reports."""

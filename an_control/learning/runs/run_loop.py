@@ -54,8 +54,8 @@ class Learner(Protocol):
     def step(self) -> dict[str, Any]:
         """Make one step and return its metrics, by name.
 
-        If the metrics include "validation", a score, the run's model file holds the model of the
-        step with the highest score so far.
+        A step that validates the model adds its score as "validation". The run's model file holds
+        the model with the highest score so far, or the newest model if there is no score yet.
         """
 
     def make_checkpoint(self) -> dict[str, Any]:

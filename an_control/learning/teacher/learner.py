@@ -115,7 +115,8 @@ class Contender:
     def record_validation_return(self, mean_return: float) -> None:
         """Update the best validation so far, and the step of the last clear improvement.
 
-        An improvement is clear if it is more than 1 % of that since the first validation.
+        An improvement is clear if it is more than 1 % of all that was gained before it, since the
+        first validation.
 
         Args:
             mean_return: Mean return of the validation's episodes.

@@ -67,10 +67,10 @@ def hash_model(model: Model | None, *labels: str) -> str | None:
 
 
 def select_model_hashes_to_store(folder: Path, **hashes: str | None) -> dict[str, str]:
-    """Select which hashes of its models a run stores in its settings, and return them by name.
+    """Return, by name, the hashes of models that a run stores in its settings.
 
     A new run stores all of them. A run that an older version of this program began may store only
-    some. Only these are returned for it, because the settings of a continued run must not change.
+    some. For such a run only these are returned, because its settings must not change.
 
     Args:
         folder: The run's folder.

@@ -72,16 +72,16 @@ class PatchBatch(NamedTuple):
 
 @dataclass
 class PatchRow:
-    """State of one row of the batches: the episode that it replays, and its disturbances.
+    """State of one row of the batches: an episode that is replayed, and its disturbances.
 
     The student acts at K steps of the episode. At other steps no frame arrives.
 
     Attributes:
         episode: The recorded episode.
         step: Index, from 0 to K - 1, of the step with which the next batch begins.
-        seen: For each of the K steps, the indices in the episode of the f frames that the student
-            sees (K, f).
-        acted: For each of the K steps, its index in the episode (K,).
+        seen: Indices (K, f), in the episode, of the f frames that the student sees at each of the K
+            steps.
+        acted: Indices (K,), in the episode, of the K steps.
         missing: Mask (N,) of the N patches of a view, True for those that the student does not see.
         picture: Picture that replaces CarRacing's grass; None to leave the grass.
         mirrored: Whether left and right are exchanged.
@@ -225,8 +225,8 @@ def replace_static_patches_by_mean(
 ) -> CompressedViews:
     """Compress camera views: replace all patches that do not change between frames by their mean.
 
-    The attention gives such patches equal keys, so that the student learns the same from the mean.
-    The patches that change are copied one by one.
+    All these patches have the same attention key. The student therefore learns the same from their
+    mean. The patches that change are copied one by one.
 
     Args:
         views: The last f frames of B steps (B, f, H, W) uint8.
@@ -237,7 +237,7 @@ def replace_static_patches_by_mean(
         rng: Source of the random numbers for this choice.
 
     Returns:
-        The compressed views, with the mean in entry 0.
+        The compressed views. Entry 0 of each view is the mean of its patches that do not change.
     """
     batch, stack, height, width = views.shape
     rows, columns = height // patch_side, width // patch_side

@@ -59,9 +59,9 @@ def train_student_on_batch(
     Args:
         student: The student, which is updated in place.
         optimiser: Optimiser of the student's parameters.
-        batch: T steps of B rows.
-        memory_state: State (B, H) of the student's memory (a GRU) in each row before the batch.
-            Gradients do not reach back into earlier batches.
+        batch: T steps of B episodes.
+        memory_state: State (B, H) of the student's memory (a GRU) before the batch, one row for
+            each episode. Gradients do not reach back into earlier batches.
         settings: Kind of the actions, and weights of the loss.
 
     Returns:

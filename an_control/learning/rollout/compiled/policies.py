@@ -64,18 +64,18 @@ def copy_candidate_weights(
 def compute_common_gates_and_input_weights(
     options, gate_weights, previous_action, common_gates, input_weights
 ):
-    """Compute the part of the LSTM gates that all channels share, and the weights of the inputs.
+    """Compute what the LSTM gates of all channels have in common: a term, and the input weights.
 
     Every channel has an LSTM of d units with the same weights. Its F inputs are computed from the
     channel's readings. There are A actions and B episodes.
 
     Args:
         options: Options of the policy, a `KernelOptions`.
-        gate_weights: Weights and biases of the gates, with the R rows of `PackedWeights.gate_rows`
-            (R, 4d, B).
+        gate_weights: Weights and biases of the gates (R, 4d, B). `PackedWeights.gate_rows` says
+            what the R rows are.
         previous_action: Previous actions (A, B).
-        common_gates: Output: biases plus the effect of the previous action (4d, B), a term of the
-            gates of every channel.
+        common_gates: Output: the term (4d, B) to add to the gates of every channel. It is the
+            biases plus the weighted previous actions.
         input_weights: Output: weights of the F inputs in the gates (F, 4d, B). They depend on the
             previous action if the policy multiplies inputs and actions.
     """
