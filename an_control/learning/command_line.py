@@ -28,7 +28,8 @@ def get_setting_name_for_user(
     """Return the name by which the user of a command knows a setting, for an error message.
 
     Args:
-        key: The setting's keys in the nested dicts of `config.json`, as "settings.population".
+        key: Place of the setting in `config.json`, with a dot between the keys of nested dicts,
+            such as "settings.population".
         options: The options dataclass of the command.
         other_names: A mapping from setting to flag, for settings that are not named like their
             flag, such as {"population": "--popsize"}.

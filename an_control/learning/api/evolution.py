@@ -219,8 +219,8 @@ def evolve(options: EvolveOptions, progress: OnProgress = ignore_progress) -> Ev
 
     Args:
         options: The task, the run's folder and the settings of the search.
-        progress: Called after each generation, and once for each evaluation after the run. Its
-            argument says by `unit` which of them it was.
+        progress: Called with a report after each generation (unit "generation"), and after each
+            evaluation at the end (unit "evaluation").
 
     Returns:
         The model file, its evaluations and the run's metrics.

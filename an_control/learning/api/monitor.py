@@ -119,8 +119,9 @@ class MonitorResult:
         model: The model file that was written. For an ONNX policy it is the file of the monitor.
         validation: How well the monitor detects rewiring. It is None if the monitor was copied from
             another model, or was trained on recordings.
-        why_off: How the monitor failed its validation, as text; the model then has it off by
-            default. It is "" if the monitor did not fail, or if the option `monitor` is off.
+        why_off: Why the monitor is off by default in the model file: how it failed its validation,
+            and what to do. It is "" if the monitor did not fail, or if the option `monitor` turned
+            it off.
         metrics: The metrics of each step of the training, by name.
         updates: Number of gradient updates of the forward model.
     """

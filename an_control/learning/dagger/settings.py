@@ -168,12 +168,12 @@ class Collection:
         """Return how many episodes of each kind to record in a round after the first one.
 
         Args:
-            progress: Finished share (0..1) of the rounds after the first one. The larger it is, the
-                less the teacher drives in `mixed` episodes.
+            progress: Share (0..1) of the rounds after the first one that are finished. The larger
+                it is, the less the teacher drives in `mixed` episodes.
 
         Returns:
-            Four pairs of a number of episodes and their settings, for the kinds `mixed`, `rewired`,
-            `on_policy` and `starts`.
+            For each of the four kinds `mixed`, `rewired`, `on_policy` and `starts`: the number of
+            episodes, and their settings.
         """
         teaching = self.teacher_share * 0.1**progress
         how = RolloutSettings(reshuffle=self.reshuffle, disturb=self.disturb, faulty=True)

@@ -256,8 +256,8 @@ class RolloutSettings:
         """Draw the disturbances of one episode from the setting `disturb` and the run's faults.
 
         Args:
-            faults: Probability of each fault. Faults are disturbances of which an episode has at
-                most one, and none if the setting `faulty` is False.
+            faults: Probability of each fault, a further disturbance. An episode has at most one
+                fault; if the setting `faulty` is False, it has none.
             rng: Source of all random numbers.
         """
         drawn = draw_at_most_one_disturbance(faults, rng) if self.faulty else NO_DISTURBANCE

@@ -336,10 +336,10 @@ class ClipUp:
 class Pgpe:
     """Optimiser PGPE (Sehnke et al. 2010), which uses only the ranks of the fitness values.
 
-    Candidate vectors (n,) are drawn in pairs that mirror each other at the mean of a distribution.
-    Adam or ClipUp moves the mean. The learning rate falls to a tenth of its first value until the
-    end of the run. Each element of a vector has its own standard deviation (sigma), which changes
-    by at most a tenth in one generation.
+    Candidate vectors (n,) are drawn from a normal distribution, in pairs with opposite deviations
+    from its mean. Adam or ClipUp moves the mean. The learning rate falls gradually; at the end of
+    the run it is a tenth of the initial one. Each element of a vector has its own standard
+    deviation (sigma), which changes by at most a tenth in one generation.
 
     Args:
         start: Initial mean (n,).
@@ -377,7 +377,7 @@ class Pgpe:
     def ask(self, rng: np.random.Generator) -> np.ndarray:
         """Draw the P candidate vectors (P, n) of a generation.
 
-        Each vector of the second half is the mirror image, at the mean, of one of the first half.
+        For each vector x in the first half, the second half contains 2 * mean - x.
         """
         shape = self._population // 2, len(self.centre)
         self._steps = rng.standard_normal(shape) * self._sigmas

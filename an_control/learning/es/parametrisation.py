@@ -36,7 +36,7 @@ class PolicyForm(ABC):
     @property
     @abstractmethod
     def free_parameter_shapes(self) -> Shapes:
-        """Return the shapes, by name, of the arrays that a vector joins, in the vector's order."""
+        """Return the names and shapes of the arrays that form a vector, in their order in it."""
 
     @abstractmethod
     def compute_model_arrays(self, free_parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -172,7 +172,7 @@ class PaperForm(PolicyForm):
 
     @cached_property
     def free_parameter_shapes(self) -> Shapes:
-        """Return the shapes, by name, of the arrays that a vector joins, in the vector's order.
+        """Return the names and shapes of the arrays that form a vector, in their order in it.
 
         They are the arrays of the model file, except that one array `scores` (rank, d) replaces
         those of the attention. Here rank is the matrix rank of the fixed table of queries, and d is
@@ -271,7 +271,7 @@ class RedundantPaperForm(PaperForm):
 
     @cached_property
     def free_parameter_shapes(self) -> Shapes:
-        """Return the shapes, by name, of the arrays that a vector joins, in the vector's order."""
+        """Return the names and shapes of the arrays that form a vector, in their order in it."""
         shapes = dict(super().free_parameter_shapes)
         d = shapes.pop("scores")[1]
         second = {} if self.stack else {"neuron.second_bias": shapes["neuron.bias"]}

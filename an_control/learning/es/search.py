@@ -100,7 +100,7 @@ class HintedForm(PolicyForm):
     def free_parameter_shapes(self) -> Shapes:
         """Return the shapes of the free parameters by name, in the order of the vector.
 
-        They are the arrays of the policy's own parametrisation, then the array of the channels'
+        They are the arrays of the parametrisation `own`, followed by the array of the channels'
         hints.
         """
         return {**self.own.free_parameter_shapes, "codes": (self.channels, 4 * self.own.neuron)}
@@ -135,12 +135,13 @@ class HintedForm(PolicyForm):
     def draw_identity_hints(
         self, vectors: np.ndarray, hint_probability: float, episodes: int, rng: np.random.Generator
     ) -> IdentityHints:
-        """Return the hints in P vectors, and draw which channels get their hint in which episode.
+        """Return the hints in P vectors, and choose at random which of them are given.
 
-        A hint tells a channel's sensory neuron (its small network) which channel it reads.
+        A hint tells a channel's sensory neuron (its small network) which channel it reads. Whether
+        it is given is drawn separately for each channel and episode.
 
         Args:
-            vectors: Vectors (P, size), each of a policy and its hints.
+            vectors: Vectors (P, size); each describes a policy and its hints.
             hint_probability: Probability that the neuron of a channel gets its hint in an episode.
             episodes: Number of episodes.
             rng: Source of random numbers.
@@ -207,13 +208,13 @@ class Race:
         return self.count == 1
 
     def pass_turn_and_check_elimination_due(self, progress: float) -> bool:
-        """Give the turn to the next contender, one of the competing searches.
+        """Give the turn to the next contender, and return whether to drop the worse half now.
 
         Args:
             progress: Finished share (0..1) of the run.
 
         Returns:
-            Whether an interval of the race has ended, so that `keep_better_half` must be called.
+            True if an interval of the race has ended; the caller must then call `keep_better_half`.
         """
         self.turn = (self.turn + 1) % self.count
         return not self.is_over and self.turn == 0 and progress >= self._ends[0]
@@ -443,7 +444,8 @@ class SearchValidation(NamedTuple):
             that did not fail; it is left out if all failed. "validation_failed" is the number of
             episodes that failed; it is left out if none failed.
         score: The mean return by which competing searches are compared; -inf if all episodes
-            failed. While the search gives hints, it is the mean return with hints.
+            failed. While a search still tells the channels' networks by hints which channels they
+            read, this is the mean return with these hints.
         error: Standard error of the metric "validation".
     """
 

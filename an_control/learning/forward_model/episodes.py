@@ -174,8 +174,8 @@ class MiswiredDriver(PolicyDriver):
     """Policy that acts on a robot with one or two random mistakes in the wiring.
 
     For example, a sensor has the wrong sign, or two motors are exchanged. Such a robot gets into
-    states that it never sees otherwise. A forward model that knows them helps to find out which
-    mistake explains the readings.
+    states that it never sees otherwise. A forward model that has learned from these states helps to
+    find out which mistake explains the readings.
 
     Args:
         model: The policy. It does not know of the mistakes.
@@ -187,10 +187,10 @@ class MiswiredDriver(PolicyDriver):
         self._rng = rng
 
     def start_episode(self, period_kinds: Sequence[str] = ()) -> None:
-        """Reset the policy for a new episode and draw the mistakes.
+        """Reset the policy for a new episode, and choose at random which mistakes the wiring has.
 
         Args:
-            period_kinds: Not used.
+            period_kinds: Not used; `Explorer.start_episode` takes the same argument.
         """
         super().start_episode()
         count = len(self._ids)
@@ -275,7 +275,7 @@ class MissingChannelsDriver(PolicyDriver):
         """Reset the driver for a new episode.
 
         Args:
-            period_kinds: Not used.
+            period_kinds: Not used; `Explorer.start_episode` takes the same argument.
         """
         super().start_episode()
         self._sd = self._noise * self._rng.choice([0.0, self._rng.random()])

@@ -59,9 +59,9 @@ class ForwardModelLearner:
         model: The policy.
         settings: The networks' sizes, and numbers of updates.
         seed: Seed of all random numbers of the run.
-        recorded: Episodes to learn from. If there are none, the policy plays episodes in `env`, and
-            the network that estimates missing readings is trained twice; the second time, the
-            policy uses its estimates.
+        recorded: Episodes to learn from. If there are none, the policy plays episodes in `env`. The
+            network that estimates missing readings is then trained twice: after the first time, the
+            policy plays more episodes in which it acts on the estimates.
     """
 
     unit = "step"
@@ -166,8 +166,8 @@ class ForwardModelLearner:
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint that `make_checkpoint` returned.
 
-        If the time limit had cut the run short and is higher now, the run starts from the beginning
-        instead.
+        If the time limit cut the recording or training short, and is higher now, the run starts
+        from the beginning instead.
         """
         self._minutes = state["minutes"]
         self._cut_at, self._extra = state["cut_at"], state["extra"]

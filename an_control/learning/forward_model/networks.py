@@ -124,7 +124,7 @@ class NetworkTraining(ABC):
         """Return the network's weights by their array names in a model file."""
 
     def get_batch_sampler_state(self) -> dict[str, Any]:
-        """Return the state that decides the next batches, apart from torch's random generator."""
+        """Return all that decides the next batches, except torch's random generator."""
         return {}
 
     def restore_batch_sampler_state(self, state: dict[str, Any]) -> None:

@@ -199,7 +199,7 @@ def split_into_tasks(
 ) -> list[RolloutTask]:
     """Split a generation's rollouts into tasks for workers.
 
-    A task is one whole candidate, or some of its episodes if there are few candidates.
+    A task is to play all episodes of one candidate, or some of them if there are few candidates.
 
     Args:
         environment: The gymnasium id.

@@ -99,8 +99,8 @@ class Contender:
     def is_stalled(self) -> bool:
         """Return whether the last clear improvement (see `record_validation_return`) is long ago.
 
-        It is long ago if the steps since then are at least as many as the setting `patience`, and
-        as the steps before it.
+        That is so if the number of steps after it is at least the setting `patience`, and at least
+        the number of steps before it.
         """
         patience = max(self.settings.patience, self.marked_at)
         return self.marked_at > 0 and self.environment_steps - self.marked_at >= patience

@@ -155,9 +155,9 @@ def make_network_teacher(
 
 
 def make_choice_teacher(teacher: Teacher, choices: Sequence[int]) -> Teacher:
-    """Return a teacher for discrete actions, which turns the numbers of another one into choices.
+    """Return a teacher that chooses discrete actions by the numbers that another teacher returns.
 
-    Its action is 1 for each chosen option and -1 for all others.
+    The returned teacher's action is 1 for each chosen option and -1 for all others.
 
     Args:
         teacher: The other teacher, which returns a number for each option. In each group, the

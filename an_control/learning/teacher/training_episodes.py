@@ -44,12 +44,12 @@ def make_disturbed_episode(
 class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Gymnasium wrapper that plays disturbed episodes for a reinforcement learning library.
 
-    At random steps a burst of 3 to 19 random or zero actions begins. It leads to unusual
-    states, from which the policy that the library trains (the teacher) so learns to recover. Later
-    students get into such states. The library must not learn the actions of the burst. For the
-    library the episode is therefore truncated before the burst, and another one starts after it. A
-    stop of the robot, one of the disturbances, also ends one episode and starts another. After an
-    exception of the environment, the library's episode is truncated and the environment is reset.
+    At random steps a burst of 3 to 19 random or zero actions begins. It leads to unusual states of
+    the kind that students later get into. From them the trained policy, the teacher, learns to
+    recover. The library must not learn the actions of the burst. For the library the episode is
+    therefore truncated before the burst, and another one starts after it. A stop of the robot, one
+    of the disturbances, also ends one episode and starts another. After an exception of the
+    environment, the library's episode is truncated and the environment is reset.
 
     The library observes the readings that arrived. A missing reading is replaced by the channel's
     last one. While messages are lost, the previous action is sent again, and the library's next
@@ -98,11 +98,11 @@ class TrainingEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start the next episode, or continue the present one after a burst or a stop.
+        """Start the next episode of the reinforcement learning library.
 
-        If `step` truncated the episode at the start of a burst or a stop, the whole burst or stop
-        is played here. In a burst the environment receives random or zero actions, in a stop the
-        robot gets the safe command.
+        It is usually a new episode of the environment. If `step` truncated the last one because a
+        burst (some random or zero actions) or a stop of the robot begins, the burst or stop is
+        played here, and the next episode is the rest of the environment's.
 
         Args:
             seed: Not used; the wrapper draws its own seeds.

@@ -98,7 +98,7 @@ class PatchDaggerSettings:
     def mean_share_of_missing_patches(self) -> float:
         """Return the mean share (0..1) of missing patches in an episode, for the validation.
 
-        Only the disturbances in `disturb` are counted, not those in `faults`.
+        It is computed from the setting `disturb` alone; patches that `faults` removes do not count.
         """
         shares = self.disturb.items()
         return sum(share * words.settings.missing.middle for words, share in shares)

@@ -44,7 +44,7 @@ class IdentityHints(NamedTuple):
     Attributes:
         codes: The hint of each channel, a vector that is added to its neuron's gates (P, N, 4d)
             float32, in the gate order of `PackedWeights`.
-        hinted: 1 if the channel's neuron gets its hint in the episode, else 0 (R, N) float32.
+        hinted: Mask (R, N) float32, 1 if the channel's neuron gets its hint in the episode, else 0.
     """
 
     codes: np.ndarray

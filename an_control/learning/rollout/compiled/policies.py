@@ -162,9 +162,10 @@ def compute_gates_without_recurrence(
 
 @njit(forceinline=True, error_model="numpy", nogil=True)
 def add_identity_hints(gates, hints):
-    """Add the hints, which tell each sensory neuron which channel it reads, to its gates, in place.
+    """Add hints to the gates of the sensory neurons, in place.
 
-    There are N input slots, each with a neuron of d LSTM units, and B episodes (columns).
+    A hint tells a neuron which channel it reads. There are N input slots, each with a neuron of d
+    LSTM units, and B episodes (columns).
 
     Args:
         gates: Gates (N, 4d, B), which this changes.
@@ -225,9 +226,10 @@ def compute_gates_in_one_pass(
 ):
     """Compute the values of the LSTMs' gates in one pass, a fast version for small LSTMs.
 
-    It is for LSTMs with one input and d <= 8 units, whose outputs zeros pad to K = 8. It replaces
-    `compute_gates_without_recurrence`, `add_matrix_products` and `apply_tanh_to_gates`. There are N
-    input slots and B episodes, which may have different policies, hence different weights.
+    It is for LSTMs with one input and at most 8 units; their outputs are padded to K (8) with
+    zeros. It replaces `compute_gates_without_recurrence`, `add_matrix_products` and
+    `apply_tanh_to_gates`. There are N input slots and B episodes; each episode has the weights of
+    its own policy.
 
     Args:
         readings: Readings of the input slots (N, B).
@@ -335,8 +337,8 @@ def set_scores_to_bias(biases, scores):
 def convert_scores_to_weights(softmax, scores, scratch):
     """Replace attention scores by attention weights, their softmax or tanh, in place.
 
-    For a softmax, the terms are summed in the same order as in the policy's compiled engine, so
-    that both give the same bits. There are N input slots, M queries and B episodes (columns).
+    For a softmax, the terms are summed in the same order as in `NumbaEngine`, so that both give the
+    same bits. There are N input slots, M queries and B episodes (columns).
 
     Args:
         softmax: Whether the attention is a softmax over the queries, else a tanh.
@@ -462,8 +464,8 @@ def apply_head(options, layer_weights, widths, head_input, scratch, action):
         layer_weights: Weights and biases of all layers (H, B), from the policy of each
             episode. The H numbers are in the order of `PackedWeights.head`.
         widths: Number of units of each layer.
-        head_input: Array (W, B) with the inputs in its first rows, which is overwritten. W must be
-            at least the number of inputs and the number of units of the widest layer.
+        head_input: Array (W, B), which this overwrites. Its first rows are the inputs; W is at
+            least their number, and at least the number of units of the widest layer.
         scratch: Scratch space (W, B).
         action: Output: the actions (A, B).
     """
