@@ -77,7 +77,7 @@ class TrainingDisturbance(str):
 
     @property
     def settings(self) -> DisturbanceSettings:
-        """Return the settings that the text stands for."""
+        """Return this text as settings of disturbances."""
         return _parsed(str(self))
 
 

@@ -358,7 +358,7 @@ class Dagger:
     def make_model(self, run: Mapping[str, Any] = NO_FIGURES) -> Model:
         """Return the student as a model.
 
-        If the recipe sets `averaged`, its weights are the mean of those after each round.
+        If the recipe sets `averaged`, the returned weights are the mean of those after each round.
 
         Args:
             run: Figures of the run to store in the model file's header.
@@ -370,7 +370,7 @@ class Dagger:
     def _newest_student(self) -> Student | PaperStudent:
         """Return the student after the newest round.
 
-        If the recipe sets `averaged`, its weights are the mean of those after each round.
+        If the recipe sets `averaged`, the returned weights are the mean of those after each round.
         """
         if self._average is None:
             return self._student

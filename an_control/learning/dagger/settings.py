@@ -270,8 +270,8 @@ class DaggerSettings:
 
         Args:
             round_number: The round; 0 is the first one.
-            progress: Finished share (0..1) of the rounds after the first one, when this round
-                starts.
+            progress: Share (0..1) of the rounds after the first one that are finished when this
+                round starts.
         """
         if round_number == 0:
             return self.identify_rate, 0.1 * self.identify_rate

@@ -147,9 +147,9 @@ class NoisyTeacher:
         """Return the teacher's action with noise.
 
         Args:
-            tick: The present tick, which is not used.
+            tick: Not used; `StudentDriver.act` takes the same arguments.
             label: (A,) the teacher's action.
-            previous_action: (A,) the action of the tick before, which is not used.
+            previous_action: Not used, like `tick`.
         """
         return self.add_noise(label)
 
@@ -285,7 +285,7 @@ class StudentDriver:
 
         Args:
             tick: The readings of this step, on which the student acts.
-            label: The teacher's action (A,) for this step, which gets the same noise.
+            label: The teacher's action (A,) for this step; noise is added to it too.
             previous_action: Action (A,) that was sent at the step before.
         """
         if self._left <= 0:
@@ -405,8 +405,9 @@ PER_STEP = [field.name for field in fields(_StreamRow) if field.name != "next_st
 class DaggerStreams:
     """Endless source of training batches, made of recorded episodes with new disturbances.
 
-    A row of the batches replays an episode, some steps in each batch, and then draws another one.
-    Its signals are shuffled among the input slots, and may be reshuffled during the episode.
+    Each row of a batch holds some steps of a recorded episode. The same row of the next batch holds
+    the steps that follow, or the first steps of another random episode. The episode's signals are
+    shuffled among the input slots, and may be reshuffled during the episode.
 
     Args:
         episodes: Episodes to draw from, the newest last.

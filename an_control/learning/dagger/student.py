@@ -120,7 +120,7 @@ NeuronState = tuple[Tensor, Tensor]
 
 
 class LstmNeuron(nn.LSTM):
-    """Sensory neurons of all input slots as LSTMs with common weights.
+    """Sensory neurons: for each input slot an LSTM, all LSTMs with the same weights.
 
     At each step an LSTM gets the reading of its slot. Its state is the pair of its outputs h and
     its cells c.
@@ -198,11 +198,11 @@ class LstmNeuron(nn.LSTM):
 
 
 class StackedNeuron(nn.Linear):
-    """Sensory neurons of all input slots as single layers of tanh units with common weights.
+    """Sensory neurons: for each input slot a layer of tanh units, all layers with the same weights.
 
-    At each step a layer gets the newest readings of its slot, the present one and some before it.
-    Its state is a pair of tensors: the earlier readings, and a flag that is 0 before the first step
-    of the episode and 1 afterwards.
+    At each step a layer gets the present reading of its slot and some earlier ones. The state of
+    the neurons is a pair of tensors: the earlier readings, and a flag that is 0 before the first
+    step of the episode and 1 afterwards.
 
     Args:
         actions: Number of actions; the previous actions are inputs too.
@@ -737,9 +737,9 @@ class Student(nn.Module):
             state: State before the first step.
 
         Returns:
-            The actions (T, B, A); the actions (T, B, A) if the averages are replaced by the batch's
-            true readings; the predicted readings (T, B, n); and the state of memory and messages
-            after the last step.
+            Four values: the actions (T, B, A); the actions (T, B, A) that the head computes if it
+            gets the true readings instead of the averages; the predicted readings (T, B, n); and
+            the state after the last step, with new memory and message.
         """
         memory, last_message = state.memory, state.message
         memories, seen, means = [], [], []

@@ -279,7 +279,7 @@ class Adam:
         self._first, self._second, self._generation = np.zeros(size), np.zeros(size), 0
 
     def compute_step(self, gradient: np.ndarray) -> np.ndarray:
-        """Return the step (n,) by which to move the mean at learning rate 1; update the state.
+        """Return the step (n,) by which to move the mean at learning rate 1, and update this rule.
 
         Args:
             gradient: Estimated gradient (n,) of the fitness at the mean.
@@ -314,7 +314,7 @@ class ClipUp:
         self._velocity = np.zeros(size)
 
     def compute_step(self, gradient: np.ndarray) -> np.ndarray:
-        """Return the step (n,) by which to move the mean at learning rate 1; update the state.
+        """Return the step (n,) by which to move the mean at learning rate 1, and update this rule.
 
         Args:
             gradient: Estimated gradient (n,) of the fitness at the mean.

@@ -128,7 +128,7 @@ class HintedForm(PolicyForm):
         return self.own.compute_model_arrays(free_parameters)
 
     def to_vector(self, model: Model) -> np.ndarray:
-        """Return the vector (size,) that describes a policy, with hints that are all zero."""
+        """Return the vector (size,) of a policy, in which the elements for hints are zero."""
         own = self.own.to_vector(model)
         return np.concatenate([own, np.zeros(self.vector_size - len(own))])
 
@@ -235,9 +235,9 @@ class Race:
         return ranked[: self.count]
 
     def rescale_elimination_times(self, ratio: float) -> None:
-        """Correct the ends of the race's intervals after the length of the run was changed.
+        """Adapt the stored ends of the race's intervals to a changed length of the run.
 
-        The ends are stored as finished shares of the run.
+        Each end is stored as the share (0..1) of the run that is finished then.
 
         Args:
             ratio: Factor for the stored shares, for example 0.5 if the run is now twice as long.
@@ -272,11 +272,11 @@ class EpisodeCount:
         self.reliable: float | None = None
 
     def adapt_count_to_return_noise(self, returns: np.ndarray) -> None:
-        """Double `current` if noise decides most of the candidates' ranks, halve it if hardly any.
+        """Double the number of episodes if noise decides most of the ranks, halve it if hardly any.
 
         Args:
-            returns: Returns (P, R) of a generation of P candidates in R episodes. A candidate that
-                has a NaN is left out.
+            returns: Returns (P, R) of P ranked candidates in R episodes. A candidate that has a NaN
+                is left out.
         """
         returns = returns[np.isfinite(returns).all(axis=1)]
         candidates, episodes = returns.shape
@@ -305,7 +305,10 @@ class EpisodeCount:
 
 
 class StallDetector:
-    """Detector of a stall: no better validation for long, equal returns, or a tiny search sigma.
+    """Detector of a stalled search.
+
+    A search has stalled if no validation has been better for long, if all candidates have equal
+    returns, or if the standard deviation of the search is tiny.
 
     Args:
         first_sigma: Initial standard deviation of the search distribution.
@@ -364,9 +367,9 @@ class StallDetector:
         return None
 
     def rescale_validation_times(self, ratio: float) -> None:
-        """Correct the times of the stored validations after the length of the run was changed.
+        """Adapt the stored times of the validations to a changed length of the run.
 
-        The times are stored as finished shares of the run.
+        Each time is stored as the share (0..1) of the run that is finished then.
 
         Args:
             ratio: Factor for the stored times, for example 0.5 if the run is now twice as long.
@@ -546,8 +549,8 @@ class Search:
     def total_step_calls(self) -> int:
         """Return the number of generations of the whole run; each is one step of the run loop.
 
-        With a time limit the number is not known. It is then one more than the number of
-        generations done so far, until the run ends.
+        With a time limit this number is not known before the run ends. Until then, the number of
+        finished generations plus one is returned.
         """
         if self.settings.minutes or self._reached:
             return self.generation + (self.progress < 1.0)

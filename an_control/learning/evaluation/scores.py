@@ -175,8 +175,8 @@ class ScorePlayer:
         in which signals are permuted again and again need long episodes (`MIN_STEPS`).
 
         Args:
-            reference_rows: Result of the random policy, then of the teacher, whose episodes give
-                the mean length of an episode.
+            reference_rows: Result of the random policy, then that of the teacher. The teacher's
+                mean length of an episode decides whether episodes are long.
         """
         steps = reference_rows[1].steps
         few = len(self._channels) < MIN_CHANNELS

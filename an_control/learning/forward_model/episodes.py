@@ -69,7 +69,7 @@ class PolicyDriver:
 
     Args:
         model: The policy.
-        monitor: Setting of its monitor.
+        monitor: Setting of the policy's identity monitor; "off" to let it act without the monitor.
     """
 
     def __init__(self, model: Model, monitor: Monitor = "off") -> None:
@@ -80,7 +80,7 @@ class PolicyDriver:
         """Reset the policy for a new episode.
 
         Args:
-            period_kinds: Kinds of periods of the episode, which only an `Explorer` uses.
+            period_kinds: Not used here; `Explorer.start_episode` explains it.
         """
         self._policy.reset()
 
@@ -289,12 +289,12 @@ class MissingChannelsDriver(PolicyDriver):
     def act(self, readings: np.ndarray) -> np.ndarray:
         """Return the action (A,) that the policy chooses while some channels are missing.
 
-        In some episodes noise is added to the action. With a small probability, a new set of
-        missing channels is drawn first.
+        In some episodes noise is added to the action. At some random steps, another random set of
+        channels becomes missing first.
 
         Args:
-            readings: The readings (N,) of all channels. The policy gets NaN for those channels that
-                this driver has drawn to be missing.
+            readings: The readings (N,) of all channels. The policy gets NaN for the missing
+                channels.
         """
         if self._rng.random() < 0.003:
             self._draw_missing_channels()
@@ -317,9 +317,10 @@ def record_episodes(
 ) -> list[EpisodeTrace]:
     """Play and record whole episodes, from which the networks of a monitor learn.
 
-    Recording ends after `min_steps` steps, or at the time limit if there is an episode of each kind
-    in `EPISODES`. One of the networks, the identity classifier, needs an episode of more than
-    `WINDOW` ticks. Without one, recording continues, up to ten times `min_steps` steps.
+    Recording ends after `min_steps` steps. It ends earlier at the time limit, but not before there
+    is an episode of each kind in `EPISODES`. One of the networks, the identity classifier, needs an
+    episode of more than `WINDOW` ticks. While there is none, recording continues, up to ten times
+    `min_steps` steps.
 
     Readings are recorded as disturbed. A missing reading is replaced by the channel's newest one.
 
@@ -372,9 +373,9 @@ def choose_segment_length_and_traces(
         ticks: The wanted length of a piece in ticks.
 
     Returns:
-        The length, and the episodes to cut. If some episodes are longer than `ticks`, the length is
-        `ticks`, and only these are cut. Otherwise it is the median of the episodes' lengths, and
-        all of at least this length are cut.
+        The length, and the episodes to cut. If there are episodes longer than `ticks`, the length
+        is `ticks`, and these episodes are returned. Otherwise the length is the median length of
+        the episodes, and those that are at least that long are returned.
     """
     if long := [trace for trace in traces if len(trace.actions) > ticks]:
         return ticks, long

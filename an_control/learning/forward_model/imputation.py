@@ -349,9 +349,9 @@ class _ImputationNetwork(nn.Module):
 class IdentityTraining(NetworkTraining):
     """Training of the identity classifier, which estimates which channel an input slot carries.
 
-    An input slot is the place at which a reading arrives. The classifier learns from pieces of
-    episodes of 1 to `WINDOW` ticks, half of them with noise on the readings. If all episodes are
-    shorter than `WINDOW`, a piece is at most as long as the median episode.
+    An input slot is the place at which a reading arrives. The classifier learns from random pieces
+    of episodes, each of 1 to `WINDOW` ticks. Half of the pieces have noise on the readings. If no
+    episode is longer than `WINDOW`, a piece is at most as long as the median episode.
 
     Args:
         traces: Episodes to learn from; the last ones are held out for a test.

@@ -106,7 +106,8 @@ class ForwardModelLearner:
     def config(self) -> dict[str, Any]:
         """Return the settings that identify the run, for its `config.json`.
 
-        They do not depend on the networks of a monitor that the model already has.
+        The networks of a monitor that the model already has are not part of them, because the
+        training replaces these networks.
         """
         model = self._known
         return {

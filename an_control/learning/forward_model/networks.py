@@ -89,7 +89,8 @@ class ForwardModelSettings:
 class NetworkTraining(ABC):
     """Base class: training of one network by Adam, with a learning rate that falls along a cosine.
 
-    It ends after `updates` updates, or after `limit_s` seconds of processor time.
+    It ends after `updates` updates, or after as much processor time as the attribute `limit_s`
+    says.
 
     Args:
         network: The network to train.

@@ -249,9 +249,9 @@ def measure_forward_model_fit_limits(
 
     Returns:
         Three limits. `max_excess`: by how many nats the mean negative log-likelihood of a tick may
-        exceed its usual value. `min_gain`: by how many nats the log-likelihood must be higher if
-        signals are assigned to other channels, before the monitor accepts this assignment.
-        `slow`: how many sensors may seem slower than the control rate.
+        exceed its usual value. `min_gain`: by how many nats another assignment of signals to
+        channels must raise the log-likelihood before the monitor accepts it. `slow`: how many
+        sensors may seem slower than the control rate.
     """
     forward = ForwardModel(model)
     costs, count = CostCalculator(forward), len(forward.channels)
@@ -291,12 +291,11 @@ def _find_largest_slow_sensor_count(forward: ForwardModel, trace: EpisodeTrace) 
 
 
 def estimate_chance_log_likelihood_gain(gains: np.ndarray) -> float:
-    """Estimate the gain in likelihood that a wrong assignment reaches by chance only very rarely.
+    """Estimate a gain that wrong assignments reach by chance at only one of a million ticks.
 
     An assignment says which input slot carries which channel. Its gain, in nats, is the
-    log-likelihood of the readings minus that under the right assignment. The returned gain is
-    reached with the probability 1e-6 per tick. It is extrapolated by an exponential tail, fitted
-    to the largest gains.
+    log-likelihood of the readings minus that under the right assignment. An exponential tail,
+    fitted to the largest of the given gains, extrapolates to the returned one.
 
     Args:
         gains: Gain of the best wrong assignment at each tick (T,) of episodes in which every signal

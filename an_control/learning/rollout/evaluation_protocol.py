@@ -66,7 +66,7 @@ class EvaluationProtocol:
     def schedule(self) -> tuple[ScheduledChange, ...]:
         """Return the changes of the disturbance during an episode, each with its step number.
 
-        The only possible change is that signals are no longer permuted, from the step `until` on.
+        There is at most one change: from the step `until` on, signals are not permuted any more.
         """
         return () if self.until is None else (ScheduledChange(self.until, {"shuffle": Shuffle()}),)
 
@@ -118,6 +118,8 @@ class EvaluationProtocol:
 
     def should_clear_state(self, rewired: bool) -> bool:
         """Return whether to clear the state of the policy's sensory neurons before a step.
+
+        The attribute `state_at_permutation` decides.
 
         Args:
             rewired: Whether signals were permuted before this step.

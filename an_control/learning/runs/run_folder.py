@@ -178,7 +178,8 @@ class RunFolder:
     Args:
         path: The folder.
         config: The run's settings, for `config.json`.
-        resume: Whether it is an error if the folder holds no run yet.
+        resume: Whether only a run that exists may be continued; it is then an error if the folder
+            holds none.
         get_setting_name_for_user: Function that returns the user's name of a setting, such as
             "--popsize" for "settings.population".
 

@@ -163,7 +163,7 @@ def replace_logits_by_group_mean(logits: np.ndarray, choices: Sequence[int]) -> 
 def centre_and_scale_logit_layer(
     layers: Layers, choices: Sequence[int], largest_logit: float
 ) -> Layers:
-    """Scale the last layer so that the logits lie between -1 and 1, but choose the same options.
+    """Scale the last layer so that the logits lie between -1 and 1, without changing the choices.
 
     The mean of the logits of a group is subtracted from each of them. All logits are then divided
     by `largest_logit`.

@@ -146,7 +146,8 @@ def record_episode(
     Args:
         env: The environment.
         teacher: Gives the label of every step. It also drives at the start of some episodes, and
-            while `is_helping`, for example off the road. If `is_hopeless`, the episode ends.
+            while its `is_helping` is True, for example off the road. The episode ends if the
+            teacher has helped for too long (`is_hopeless`).
         policy: The student, which drives at all other times; None to let the teacher drive alone.
         settings: The recipe, the settings of the run.
         noise_strength: Strength of a random walk that is added to the first element of each action.
@@ -214,8 +215,8 @@ def draw_seen_frame_and_action_step_indices(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw which frames of a disturbed episode the student sees, and at which steps it acts.
 
-    Frames may be delayed, lost or repeated, in the same way as in an evaluation. Which patches are
-    missing is not drawn here.
+    Frames may be delayed, lost or repeated, in the same way as in an evaluation. Missing patches
+    are not chosen here.
 
     Args:
         steps: Number T of steps of the episode.

@@ -104,7 +104,7 @@ class PatchDaggerSettings:
         return sum(share * words.settings.missing.middle for words, share in shares)
 
     def draw_disturbance(self, rng: np.random.Generator) -> DisturbanceSettings:
-        """Draw the disturbances of one episode that is recorded, or replayed in a batch."""
+        """Draw the disturbances of one episode, which is being recorded or replayed in a batch."""
         return draw_at_most_one_disturbance(self.faults, rng).with_overrides_from(
             draw_merged_disturbances(self.disturb, rng)
         )

@@ -47,10 +47,10 @@ class RolloutConditions(NamedTuple):
             steps. Within a block it does not change.
         every: Number of steps in a block; 0 if an episode is one block.
         noise: Readings (E, T, X) float32 of X extra channels that carry only noise, for T steps.
-        present: 0 for a missing signal, else 1 (E, N) float64.
+        present: Mask (E, N) float64, 0 for a missing signal, else 1.
         copied: Index of the signal that each of C extra channels repeats (E, C) int64.
-        hinted: 1 if the neuron of a channel gets its hint (`IdentityHints`), which tells it which
-            channel it reads; else 0 (E, N) float32.
+        hinted: Mask (E, N) float32, 1 if the neuron of a channel gets its hint (`IdentityHints`),
+            which tells it which channel it reads; else 0.
     """
 
     order: np.ndarray
