@@ -81,9 +81,9 @@ def record_excitation(
 ) -> Excitation:
     """Play small motions of a simulated robot several times; return the actions and readings.
 
-    A policy that needs its channels in order later plays the same motions on the real robot, and
-    finds the order by comparing the readings. With the option `bag`, nothing is played. Readings
-    and mean actions are then taken from the beginnings of recorded episodes.
+    Later, a policy that needs ordered channels plays the same motions on the real robot. It finds
+    the order of the channels by comparing the readings. With the option `bag`, nothing is played
+    here: readings and mean actions are taken from the beginnings of recorded episodes.
 
     Args:
         options: The task and the settings of the motions, or the recordings.

@@ -153,7 +153,7 @@ class Dagger:
 
     @property
     def total_step_calls(self) -> int:
-        """Return how many rounds, which are the steps of the run loop, the whole run has.
+        """Return the number of rounds of the whole run; each is one step of the run loop.
 
         If the run has a time limit, the number is an estimate.
         """

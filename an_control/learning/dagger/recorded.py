@@ -76,7 +76,7 @@ class RecordedTeaching:
 
     @property
     def total_step_calls(self) -> int:
-        """Return how many rounds, which are the steps of the run loop, the whole run has."""
+        """Return the number of rounds of the whole run; each is one step of the run loop."""
         return 1 + self.settings.rounds
 
     @property

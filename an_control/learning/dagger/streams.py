@@ -442,7 +442,7 @@ class DaggerStreams:
         self._rows: list[_StreamRow | None] = [None] * rows
 
     def make_next_batch(self) -> StreamBatch:
-        """Return the next batch, in which each row continues its episode or starts a new one."""
+        """Return the next batch. Its rows continue their last episodes or start new ones."""
         fresh = [self._start_new_episode_if_due(i) for i in range(len(self._rows))]
         pieces = [self._cut_next_steps_from_row(row) for row in self._rows if row is not None]
         arrays = {

@@ -287,9 +287,10 @@ def measure_channel_identification(
     shuffle_interval: int,
     plot_folder: Path | None,
 ) -> IdentificationResult:
-    """Measure how soon a policy identifies its channels, and its returns if one channel is frozen.
+    """Measure how soon a policy identifies its channels, and its returns with a frozen channel.
 
-    The policy plays without its monitor, which would sort the channels for it.
+    A frozen channel repeats its first reading. The policy plays without its monitor, which would
+    sort the channels for it.
 
     Args:
         model_path: The model file.

@@ -278,7 +278,7 @@ class PredictionTraining(NetworkTraining):
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the network's weights by their array names in a model file.
 
-        They are converted to inputs that are not normalised.
+        They are converted so that the network takes inputs that are not normalised.
         """
         arrays = export_layers("forward", self._network.layers)
         fold_normalisation_into_layer(arrays, "forward.0", self._middle, self._spread)

@@ -213,7 +213,7 @@ class MetricsBoard:
             self._writer = SummaryWriter(str(folder.path / "tensorboard"), purge_step=done + 1)
 
     def add_metrics(self, metrics: Mapping[str, Any], step_name: str) -> None:
-        """Write the metrics of one step, of which only numbers are shown.
+        """Write those metrics of one step that are numbers.
 
         Args:
             metrics: Metrics of one step, by name.

@@ -119,7 +119,7 @@ class PatchBatches:
         self._rows: list[PatchRow | None] = [None] * settings.batch
 
     def make_next_batch(self) -> PatchBatch:
-        """Return the next batch, in which each row continues its episode or replays a new one."""
+        """Return the next batch. Its rows continue their last episodes or start new ones."""
         settings, student = self._settings, self._settings.student
         begins = np.array([self._needs_new_episode(row) for row in self._rows])
         rows = [

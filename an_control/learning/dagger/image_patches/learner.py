@@ -152,7 +152,7 @@ class PatchDagger:
 
     @property
     def total_step_calls(self) -> int:
-        """Return how many rounds, which are the steps of the run loop, the whole run has."""
+        """Return the number of rounds of the whole run; each is one step of the run loop."""
         return self.settings.rounds
 
     @property

@@ -343,7 +343,7 @@ def convert_scores_to_weights(softmax, scores, scratch):
     Args:
         softmax: Whether the attention is a softmax over the queries, else a tanh.
         scores: Scores (N, M, B), which become the weights.
-        scratch: Scratch space (3, B) for a softmax.
+        scratch: Scratch space (3, B), used only for a softmax.
     """
     channels, queries, _ = scores.shape
     if not softmax:
@@ -398,7 +398,7 @@ def sum_weighted_readings(
         rounding_number: Number (B,) from `compute_sum_rounding_number`, by which the terms of each
             column are rounded.
         sums: Output: the sums (M, B).
-        weight_sums: Output: sums of the attention weights, for a softmax (M, B).
+        weight_sums: Output: sums of the attention weights (M, B); 0 without a softmax.
     """
     channels, queries, _ = attention.shape
     for q in range(queries):
@@ -430,7 +430,7 @@ def compute_head_input(softmax, sums, weight_sums, scratch, head_input):
     Args:
         softmax: Whether the attention is a softmax over the queries, else a tanh.
         sums: Sums of the input slots' readings, weighted by attention (M, B).
-        weight_sums: Sums of the attention weights, for a softmax (M, B).
+        weight_sums: Sums of the attention weights (M, B), used only for a softmax.
         scratch: Scratch space (M, B) float32.
         head_input: Output: the head's input float64. For a softmax (2 M - 2, B): `sums`, then
             `weight_sums` - 1, both without the last query. For a tanh (M, B): the tanh of each sum.
