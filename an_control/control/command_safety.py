@@ -414,7 +414,7 @@ class Watchdog:
         self.tripped = False
 
     def record_command(self, now_s: float) -> None:
-        """Record that another part of the node sent a command, which ends a trip of the watchdog.
+        """Record that another part of the node sent a command, so that the watchdog need not act.
 
         Args:
             now_s: The time of sending in seconds, by the steady clock.

@@ -489,7 +489,8 @@ class Controller:
 
         They tell how the channels in the wiring file differ from the model's, which sources
         (subscribed topics) feed no channel (input of the policy), and whether all weights are 0 or
-        rewired sensors are not detected. Channels of a wildcard (`*`) count if present now.
+        rewired sensors are not detected. A channel that a wildcard (`*`) stands for counts if it is
+        present now.
         """
         policy = self.acting.policy
         found = compare_wired_with_trained_channels(self.wiring, self.table.ids, policy.model)

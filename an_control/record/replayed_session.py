@@ -428,9 +428,9 @@ class ReplayedSession:
         """Pass an earlier message to one more source (subscribed topic) that received it too.
 
         Args:
-            source_and_messages_since: Two numbers from the recorded topic record/store: the index
-                of the source in the wiring plus one, and how many messages were recorded after the
-                message to pass.
+            source_and_messages_since: Two numbers from the recorded topic record/store: which
+                source received the message (its index in the wiring plus one), and which message it
+                is (the number of messages that were recorded after it).
         """
         place, back = source_and_messages_since
         received = self.messages.find_message_counting_back(back)

@@ -60,8 +60,8 @@ __all__ = [
 class SteadyLifecycleNode(LifecycleNode):
     """A LifecycleNode that refuses a transition that its present state does not allow.
 
-    A plain LifecycleNode raises an error in Jazzy's executor instead, so that any client could end
-    the process by a request.
+    With a plain LifecycleNode, such a request raises an error in the executor (of ROS 2 Jazzy), so
+    that any client could end the process.
     """
 
     def _LifecycleNodeMixin__change_state(  # noqa: N802 - rclpy's private method

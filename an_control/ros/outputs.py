@@ -151,9 +151,9 @@ class CommandOutput:
     def send(self, values: np.ndarray, stamp_ns: int | None, kind: CommandKind) -> bool:
         """Send a command (A,). Return whether the whole command was sent.
 
-        Messages with NaN or infinity are left out, and the others are still sent. So a base can
-        stop although the position of its arm is unknown. The caller must hold `lock` from before it
-        computes the command.
+        Messages with NaN or infinity are left out, and the others are still sent. So a mobile base
+        can stop although the position of its arm is unknown. The caller must hold `lock` while it
+        computes the command and calls this.
 
         Args:
             values: The command (A,), with NaN for an actuator whose safe position is unknown.

@@ -154,7 +154,7 @@ def _declare_parameter(node: Node, name: str, default: Any, descriptor: Paramete
 
 
 def read_list_parameter(value: Any) -> tuple[Any, ...]:
-    """Return the entries of a parameter that is a list; a single value is a list of one."""
+    """Return the entries of a parameter that is a list; a single value counts as one entry."""
     return (value,) if isinstance(value, str | bool | int | float) else tuple(value or ())
 
 

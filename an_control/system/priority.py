@@ -64,10 +64,10 @@ def exclude_new_objects_from_gc() -> None:
 
 
 def collect_new_garbage() -> None:
-    """Collect the garbage made since `exclude_existing_objects_from_gc` was called, if ever.
+    """Collect the garbage made since `exclude_existing_objects_from_gc` was called.
 
-    Call this while nothing waits for the process. It also frees the memory of deleted tuples, which
-    Python keeps for reuse.
+    Do nothing if it was never called. Call this while nothing waits for the process. It also frees
+    the memory of deleted tuples, which Python keeps for reuse.
     """
     if gc.get_freeze_count() > FROZEN_AT_START:
         gc.collect()

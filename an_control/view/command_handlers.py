@@ -69,8 +69,8 @@ class CommandHandlers:
     def update_panel_with_reported_signal_order(self) -> None:
         """Show in the panel where each sensor's signal arrives now, as the scrambler reports it.
 
-        The scrambler is the node that mixes up sensors. Nothing is done without a new report, or
-        while a command changes the wiring, because the panel would show half of the change.
+        The scrambler is the node that mixes up sensors. Nothing is done if there is no new report.
+        The same holds while a command changes the wiring, as the change is then only half made.
         """
         if not self._turn.locked() and (order := self._pop_reported_signal_order()) is not None:
             self.panel.set_signals_by_slot(order)

@@ -39,8 +39,8 @@ def read_channel_ids_of_matrix(message: Any, expected_ids: Sequence[str]) -> lis
 
     Args:
         message: The message. Its label lists the ids with blanks between them.
-        expected_ids: The ids that the policy node has now. They tell blanks between ids from a
-            blank in an id.
+        expected_ids: The ids that the policy node has now. If the label lists exactly these, they
+            are returned, even if they contain blanks.
     """
     for one in message.layout.dim:
         label, _, text = one.label.partition(" ")

@@ -141,7 +141,8 @@ class Corrections:
     def is_automatic_correction_allowed(self, finding: RunningFinding) -> bool:
         """Return whether the settings allow that a finding is corrected without a request.
 
-        It must be certain, of an allowed kind, and not one whose correction was undone before.
+        The finding must be certain and of an allowed kind, and a person must not have undone its
+        correction before.
         """
         conversions = finding.conversions
         if finding.certainty != "certain" or not conversions or self._undone & conversions.keys():

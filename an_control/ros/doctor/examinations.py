@@ -60,7 +60,7 @@ class Examinations:
         self.send_request(ticks)
 
     def send_request(self, ticks: RecentTicks) -> None:
-        """Send the recorded ticks at once to the process that looks for mistakes in the wiring.
+        """Send the recorded ticks to the process that looks for wiring mistakes, even in a pause.
 
         Fetch the answer to the previous request before calling this.
         """
