@@ -21,7 +21,8 @@ ROS_TESTS = "in CI: ROS tests, `sim ant`"
 IMPORT = "in CI: install, `sim cartpole`"
 IMPORT_AND_SUITE = IMPORT + "; by hand, 2026-11-28: whole suite"
 IMPORT_IF_FOUND = (
-    "in CI, but only if its machine has CPython 3.14: `sim cartpole`; by hand, 2026-11-28: `sim ant`"
+    "in CI, but only if its machine has CPython 3.14: `sim cartpole`;"
+    " by hand, 2026-11-28: `sim ant`"
 )
 LEGS = {SUITE: "suite", ROS_TESTS: "ros", IMPORT_AND_SUITE: "import", IMPORT_IF_FOUND: "import"}
 RETURNS = "by hand, 2026-11-27: golden returns"
@@ -36,8 +37,8 @@ TABLE = {
     KILTED: (RETURNS, SUITE, WHOLE, IMPORT_AND_SUITE, IMPORT_IF_FOUND),
     JAZZY: (ANT, ANT, ROS_TESTS, ANT, "by hand, 2026-11-28: `sim ant`"),
     "Jazzy or Kilted by apt": (UBUNTU + "3.12",) * 2 + (SOURCES,) + (UBUNTU + "3.12",) * 2,
-    "Lyrical by apt": (NOT + "Lyrical needs CPython 3.12 or newer",) * 2 + (SOURCES,) * 3,
-    "aarch64, ROS 2 by apt": (NOT + "ROS 2 needs CPython 3.12 or newer",) * 2 + (SOURCES,) * 3,
+    "Lyrical by apt": (UBUNTU + "3.12 or newer",) * 2 + (SOURCES,) * 3,
+    "aarch64, ROS 2 by apt": (UBUNTU + "3.12 or newer",) * 2 + (SOURCES,) * 3,
 }
 """One row for each ROS 2 and machine, with a cell for each of PYTHONS."""
 
