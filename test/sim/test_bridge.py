@@ -18,7 +18,7 @@ from sensor_msgs.msg import Image, JointState
 from std_srvs.srv import SetBool, Trigger
 from tiny_robot import TinyEnv, begin, command, finish, nanoseconds
 
-from an_control.disturbance import derive_episode_seed
+from an_control.disturbance import DisturbanceSettings, derive_episode_seed
 from an_control_sim.bridge.episodes import EpisodeProgress, RunSummary, run_episodes
 from an_control_sim.bridge.policy_link import BridgeError
 from an_control_sim.bridge.run_control import RestartRequestedError
@@ -272,6 +272,42 @@ def test_a_simulator_that_ends_during_a_stop_leaves_no_policy_stopped(
     bridge.close()
     assert asked == ["estop", "reset_estop"]
     monkeypatch.setattr(bridge, "close", lambda: None)
+
+
+def test_a_stop_shorter_than_a_step_stops_nothing(serve, responder, monkeypatch):
+    monkeypatch.setattr("an_control.disturbance.settings.BEGIN_S", (0.05, 0.05))
+    asked = stoppable(responder)
+    run_episodes(serve(), episodes=1, seed=0, disturbance=DisturbanceSettings(stop=0.001))
+    assert "estop" not in asked, "nothing would clear it before the next episode"
+
+
+def test_an_environment_that_fails_leaves_the_episodes_that_had_finished(serve, monkeypatch):
+    whole = TinyEnv.step
+
+    def fail(self, action):
+        if told and len(TinyEnv.actions) == 3:
+            raise ZeroDivisionError("a joint broke")
+        return whole(self, action)
+
+    told: list[bool] = []
+
+    def note(progress: EpisodeProgress) -> None:
+        if progress.finished:
+            told.append(True)
+
+    monkeypatch.setattr(TinyEnv, "step", fail)
+    said = r"'test/Tiny-v0': step 4: ZeroDivisionError: a joint broke \(test_bridge.py, line \d+\)"
+    with pytest.raises(BridgeError, match=said) as raised:
+        run_episodes(serve(), episodes=3, seed=0, progress=note)
+    assert [one.steps for one in raised.value.finished] == [20]
+
+
+def test_an_environment_that_fails_while_it_closes_does_not_take_the_results_along(
+    serve, monkeypatch, capfd
+):
+    monkeypatch.setattr(TinyEnv, "close", lambda self: 1 / 0)
+    serve().robot.close()
+    assert "'test/Tiny-v0': closing it: ZeroDivisionError" in capfd.readouterr().err
 
 
 def test_progress_tells_of_every_episode_and_its_result(serve):

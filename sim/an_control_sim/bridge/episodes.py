@@ -21,6 +21,7 @@ from an_control.system.statistics import format_mean_with_standard_error
 from an_control_sim.bridge.bridge import Bridge
 from an_control_sim.bridge.policy_link import BridgeError, PolicyDiagnostics
 from an_control_sim.bridge.run_control import RestartRequestedError, StopRequestedError
+from an_control_sim.gym.failure import BrokenEnvironmentError
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,8 @@ def run_episodes(
             stops by the policy's e-stop. Its other settings have no effect here.
 
     Raises:
-        BridgeError: The policy cannot be reached. The error's attribute `finished` has the results
-            so far.
+        BridgeError: The policy cannot be reached, or the environment fails. The error's attribute
+            `finished` has the results so far.
         ValueError: The environment does not support a setting of the robot in `disturbance`.
     """
     results: deque[EpisodeResult] = deque(maxlen=None if episodes else MAX_KEPT_RESULTS)
@@ -124,9 +125,10 @@ def run_episodes(
                 continue
     except StopRequestedError:
         pass
-    except BridgeError as error:
-        error.finished = list(results)
-        raise
+    except (BridgeError, BrokenEnvironmentError) as error:
+        failure = BridgeError(str(error))
+        failure.finished = list(results)
+        raise failure from error
     return list(results)
 
 
@@ -151,7 +153,7 @@ def _run_episode(
         if steps % STEPS_PER_REPORT == 0:
             report(EpisodeProgress(episode, episodes, steps, return_))
         if stop is not None and steps in (stop.begin, stop.end):
-            bridge.set_estop(steps == stop.begin)
+            bridge.set_estop(steps < stop.end)  # False if the stop is shorter than a step
         bridge.step()
         return_ += robot.reward
         steps += 1

@@ -44,7 +44,10 @@ it must stop; it may return earlier. It returns False if that time has passed.""
 
 
 class BridgeError(RuntimeError):
-    """An error: the policy node does not answer, or another simulator publishes on the same topics.
+    """An error that ends a run: of the policy node, the environment, or another simulator.
+
+    The policy node does not answer, the environment fails, or another simulator publishes on the
+    same topics.
 
     Attributes:
         finished: The results of the episodes that had ended before the error.

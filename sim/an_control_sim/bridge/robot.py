@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
@@ -15,6 +17,7 @@ from an_control_sim.bridge.commands import CommandReader, import_message_class_o
 from an_control_sim.bridge.publishers import SensorTopic
 from an_control_sim.bridge.simulation_file import Simulation
 from an_control_sim.gym.environments import HasSensors, open_environment
+from an_control_sim.gym.failure import make_broken_environment_error
 from an_control_sim.gym.spaces import make_reading_conversion
 from an_control_sim.gym.varied_robot import check_robot_settings, vary_robot
 
@@ -34,6 +37,8 @@ class SimulatedRobot:
     Raises:
         WiringError: The simulation YAML does not fit the environment or the message types.
         ValueError: The environment does not support the robot's settings in `disturbance`.
+        BrokenEnvironmentError: The environment raised another error; `reset`, `step` and
+            `fill_sensor_messages` raise it too.
     """
 
     def __init__(
@@ -44,6 +49,7 @@ class SimulatedRobot:
         disturbance: DisturbanceSettings | None = None,
     ) -> None:
         self.simulation = simulation
+        self._steps = 0
         self._make_environment(camera)
         file = simulation.file
         try:
@@ -96,8 +102,10 @@ class SimulatedRobot:
 
     def reset(self, seed: int) -> None:
         """Reset the environment to the start of an episode, which depends only on the seed."""
-        observation, self._info = self._environment.reset(seed=seed)
-        self._observation = self._read(observation)
+        self._steps = 0
+        with self._report_failure(f"reset with seed {seed}"):
+            observation, self._info = self._environment.reset(seed=seed)
+            self._observation = self._read(observation)
         self.reward, self.over, self.terminated = 0.0, False, False
 
     def step(self, commands: NDArray[np.float64]) -> None:
@@ -107,10 +115,12 @@ class SimulatedRobot:
             commands: The command (A,) in the unit of the action.
         """
         action = self.commands.make_action(commands)
-        result = self._environment.step(action)
-        observation, reward, terminated, truncated, self._info = result
-        self._observation = self._read(observation)
-        self.reward = float(reward)
+        self._steps += 1
+        with self._report_failure(f"step {self._steps}"):
+            result = self._environment.step(action)
+            observation, reward, terminated, truncated, self._info = result
+            self._observation, reward = self._read(observation), float(reward)
+        self.reward = reward
         """The reward of the newest step."""
         self.terminated = bool(terminated)
         """Whether the episode has ended in another way than by a time limit."""
@@ -129,7 +139,8 @@ class SimulatedRobot:
         Args:
             stamp_ns: The time stamp in nanoseconds.
         """
-        sensors = self._sensors()
+        with self._report_failure(f"sensors after step {self._steps}"):
+            sensors = self._sensors()
         for sensor_topic in self.sensor_topics:
             sensor_topic.fill_message(self._observation, sensors, stamp_ns)
 
@@ -138,5 +149,18 @@ class SimulatedRobot:
         return self._environment.render()
 
     def close(self) -> None:
-        """Close the environment."""
-        self._environment.close()
+        """Close the environment; an error while it closes is printed but not raised."""
+        try:
+            self._environment.close()
+        except Exception as error:  # the work is done
+            name = self.simulation.environment
+            print(make_broken_environment_error(name, "closing it", error), file=sys.stderr)
+
+    @contextmanager
+    def _report_failure(self, activity: str) -> Iterator[None]:
+        """Turn an error of the environment in this block into a BrokenEnvironmentError."""
+        try:
+            yield
+        except Exception as error:
+            name = self.simulation.environment
+            raise make_broken_environment_error(name, activity, error) from error

@@ -30,6 +30,7 @@ from an_control_sim.bridge.episodes import (
 from an_control_sim.bridge.policy_link import START_S, BridgeError
 from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import Simulation, load_simulation
+from an_control_sim.gym.failure import BrokenEnvironmentError
 from an_control_sim.parameters import (
     call_when_disturbance_changes,
     declare_disturbance_parameters,
@@ -145,9 +146,10 @@ def simulate(
 ) -> RunSummary:
     """Run the episodes of a simulation and return a summary.
 
-    SIGINT and SIGTERM end the run early. So does a policy node that cannot be reached; the
-    summary's `failure` then says so. In both cases the summary has the episodes that had ended
-    before. Call this on the main thread, within the block of `process.initialise_ros`.
+    SIGINT and SIGTERM end the run early. So do a policy node that cannot be reached and an
+    environment that fails; the summary's `failure` then says so. In all cases the summary has the
+    episodes that had ended before. Call this on the main thread, within the block of
+    `process.initialise_ros`.
 
     Args:
         node: The simulator's node.
@@ -224,7 +226,8 @@ def main(args: Sequence[str] | None = None) -> int:
         args: ROS arguments; None for the arguments of this process.
 
     Returns:
-        0: finished or stopped; 1: the policy cannot be reached; 2: invalid input.
+        0: finished or stopped; 1: the policy cannot be reached, or the environment fails; 2:
+        invalid input.
     """
     if print_help_if_asked("simulator", ABOUT, read_simulator_settings, args):
         return 0
@@ -240,6 +243,9 @@ def main(args: Sequence[str] | None = None) -> int:
     except (ValueError, NameValidationException) as error:
         print(f"simulator: {error}", file=sys.stderr)
         return 2
+    except BrokenEnvironmentError as error:  # before the first episode
+        print(f"simulator: {error}", file=sys.stderr)
+        return 1
     print("\n".join(summary.format_lines()), flush=True)
     if summary.failure:
         print(f"simulator: {summary.failure}", file=sys.stderr)
