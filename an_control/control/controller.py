@@ -371,9 +371,9 @@ class Controller:
     def start(self, *, bring_up: bool = True) -> None:
         """Start to act: move to the start pose, then ramp to the policy's commands.
 
-        An earlier command of this node no longer counts, because the robot may have been moved.
-        Channels that were found by a wildcard (`*`) in the wiring, but have long been missing, no
-        longer count as expected.
+        Forget this node's earlier command, because the robot may have been moved since. Stop
+        expecting channels that a wildcard (`*`) in the wiring found earlier, but that have long
+        been missing.
 
         Args:
             bring_up: Whether to move the robot to its start pose first.

@@ -70,8 +70,8 @@ class BlackBox:
         seconds: Time in s for which notes are kept.
         node: Full name of the node.
         encoder: Converter of notes to messages.
-        state: Content for the start of each written black box. A change of state is added to it
-            when its note is dropped.
+        state: Content for the start of each written black box. When the note of a change of state
+            is dropped, this object takes over the change.
         log: Function that logs a line.
     """
 

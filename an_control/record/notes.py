@@ -188,7 +188,7 @@ class SessionState:
         return self._models.get(path)
 
     def remember_event_for_new_files(self, event: dict[str, Any]) -> None:
-        """Update the events (changes of state) that each new file repeats, after a new event.
+        """Add a new event to the events (changes of state) that each new file repeats at its start.
 
         Only events whose effect still holds are repeated. An event replaces the earlier one of its
         kind, and "deactivate" removes "activate".

@@ -474,8 +474,8 @@ class ReplayedSession:
         The command of the tick is computed later, by `replay_command`.
 
         Args:
-            tick_numbers: Numbers of a message on record/tick: the tick's number, its time and so
-                on, in the order of `layout.TICK`.
+            tick_numbers: The numbers in a recorded message on the topic record/tick, such as number
+                and time of the tick; `layout.TICK` has their names in this order.
         """
         assert self.controller is not None
         number, now_ns, stamp, _, previous, stepped, _ = tick_numbers

@@ -144,7 +144,7 @@ class CommandOutput:
         self._subscribe_to_commands()
 
     def forget_commands(self) -> None:
-        """Forget the commands of the episode that has ended."""
+        """Forget the newest commands, because the episode to which they belong has ended."""
         self._last.forget_command()
         self._heard[:] = np.nan
 

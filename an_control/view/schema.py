@@ -203,7 +203,7 @@ class WiringUpdate(_Update):
 
 
 class ChannelsUpdate(_Update):
-    """An update with the ids (N,) of the channels, in the order of the values in later ticks."""
+    """An update with the ids (N,) of the channels, in the order of later `TickUpdate.values`."""
 
     ids: list[str]
 

@@ -70,7 +70,7 @@ class Examinations:
         """Return the mistakes that were found in the wiring, once the answer has come, else None.
 
         The answer is a list of findings as mappings. An answer about an earlier wiring is dropped.
-        With each answer a pause begins, in which no further request is due.
+        With each answer a pause begins; `send_request_if_due` sends nothing before the pause ends.
         """
         answer = self.process.pop_answer()
         if answer is None:
