@@ -163,9 +163,9 @@ class SafeCommand:
 class SafetyGate:
     """A filter that keeps commands (A,) within the actuators' limits and rates of change.
 
-    Call the object with each wanted command; it returns the command to send. The change is limited
-    from the newest command on the robot's topics (attribute `last`), whichever node sent it. While
-    that is unknown, it is limited from the gate's previous result. A wanted command with NaN or
+    Call the object with each wanted command; it returns the command to send. A change is measured
+    from the newest command on the robot's topics (attribute `last`), whichever node sent it, or
+    from the gate's previous result if that command is unknown. A wanted command with NaN or
     infinity is replaced by the safe command.
 
     Args:
@@ -213,7 +213,7 @@ class SafetyGate:
         self._next_ramp_periods = max(0, round(ramp_s / self._step_s))
 
     def restart_ramp_from_safe_command(self) -> None:
-        """Restart from the safe command, so that the ramp to the policy's commands starts again."""
+        """Restart the ramp, the gradual change from the safe command to the policy's commands."""
         self._given = self.safe_command()
         self._ramped_periods, self._ramp_periods = 0.0, self._next_ramp_periods
         self._ramp_start: Values | None = None
@@ -222,7 +222,7 @@ class SafetyGate:
         """The policy's share (0..1) in the previous command; the rest is the ramp's start."""
 
     def use_positions_as_previous_command(self, positions: Values) -> None:
-        """Limit changes from measured positions (A,) while the newest command is unknown.
+        """Measure changes from these positions (A,) while the newest command is unknown.
 
         Args:
             positions: The positions. For an actuator with NaN, the safe command is used instead.
@@ -230,7 +230,7 @@ class SafetyGate:
         self._given = np.where(np.isfinite(positions), positions, self.safe_command())
 
     def forget_positions_and_restart_ramp(self) -> None:
-        """Restart from the safe command, with positions that are measured after this call.
+        """Forget the measured positions, and restart the ramp from the safe command.
 
         Call this at activation, because positions that were measured before may be old.
         """

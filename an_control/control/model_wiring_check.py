@@ -259,9 +259,9 @@ def describe_action_scale_differences(
 
 
 def describe_assumed_action_limit(model_path: str, model: Model) -> str:
-    """Return a note if an ONNX model's actions are only assumed to be limited to -1..1, else "".
+    """Return a note if no file gives the limit of an ONNX model's actions, else "".
 
-    The note says how to name the true limit in a file.
+    A limit of -1..1 is then assumed. The note says how to name the true limit in a file.
     """
     if model.network is None or not model.network.layout.limit_is_assumed:
         return ""

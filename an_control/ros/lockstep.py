@@ -20,9 +20,9 @@ class Lockstep:
 
     Args:
         sources: The names of the sources.
-        wait_ns: The longest time in ns to wait until all sources have sent the newest stamp. It
-            starts at the first new stamp after the node's last control step. Further new stamps do
-            not restart it, so a source that always lags behind cannot block the node.
+        wait_ns: The longest time in ns to wait until all sources have sent the newest stamp. The
+            wait starts at the first new stamp after the node's last control step. Further new
+            stamps do not restart it, so a source that always lags behind cannot block the node.
     """
 
     def __init__(self, sources: Iterable[str], wait_ns: int) -> None:

@@ -214,7 +214,7 @@ class CommandOutput:
             raise failed
 
     def close(self) -> None:
-        """Destroy the publishers, if possible after the final command has arrived."""
+        """Wait a short time until the final command has arrived, and destroy the publishers."""
         self._unsubscribe_from_commands()
         with self.lock:
             self._targets = []

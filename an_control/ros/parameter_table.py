@@ -253,7 +253,7 @@ class Settings:
     def policy_recovery(self) -> float | None:
         """The change of the readings per tick below which the robot counts as standing still.
 
-        None: the model's value. 0: the robot never counts so.
+        None: the model's value. 0: the robot never counts as standing still.
         """
         return None if self.recovery < 0.0 else self.recovery
 

@@ -101,7 +101,7 @@ class Track:
 
 
 class RecordedFrames:
-    """A store of all messages by which the page shows a recording at any recorded time.
+    """A store of the messages with which the page can show any moment of a recording.
 
     `replay_recording` fills it: it computes the policy's commands again from the recorded readings.
 
