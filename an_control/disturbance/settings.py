@@ -828,8 +828,8 @@ class ScheduledChange(NamedTuple):
 def load_schedule(path: str | Path) -> tuple[ScheduledChange, ...]:
     """Read a schedule of changes from a YAML file.
 
-    The file has the key ``an_control_schedule`` with the version of the format, and ``changes``, a
-    mapping from the step to the settings that have other values from then on::
+    The key ``an_control_schedule`` holds the version of the format. The key ``changes`` maps each
+    step at which settings change to their new values::
 
         an_control_schedule: 1
         changes:

@@ -19,8 +19,9 @@ class Assignment(NamedTuple):
 
     At first `outputs` is pinned: each id keeps the sensor that was first wired to it, even if this
     is the wrong one. This suits a permutation-invariant policy, because corrections of `slots` do
-    not disturb it. `outputs` is unpinned, so that it equals `slots`, if a rewiring is detected
-    while `slots` is known to be right, or if the policy needs its channels in order.
+    not disturb it. If a rewiring is detected while `slots` is known to be right, `outputs` is
+    unpinned, which makes it equal to `slots`. The same happens if the policy needs its channels in
+    order.
     """
 
     slots: np.ndarray

@@ -166,8 +166,8 @@ class RobotFitEstimator:
         """Return whether an assumed rewiring explains the readings well enough to be accepted.
 
         With the rewiring, the readings of the rewired channels must fit the forward model much
-        better than without it, and the other channels must not undo more than a small part of this
-        gain. `FitSettings` has the limits.
+        better than without it. The other channels may undo only a small part of this gain.
+        `FitSettings` has the limits.
 
         Args:
             current: The assignment without the rewiring, with its costs.

@@ -419,8 +419,8 @@ class PartialSearchSettings:
 class NeuronStateSettings:
     """Tuned numbers for the monitor's corrections of the states of the policy's neurons.
 
-    They were chosen on Ants with signals moved every 25 steps, on Ants that start lying on the
-    ground, and on a hopper with signals moved every 100 steps. On the hopper they raised the mean
+    They were chosen on Ants whose signals moved every 25 steps, on Ants that start lying on the
+    ground, and on a hopper whose signals moved every 100 steps. On the hopper they raised the mean
     return from 1,098 to 2,383.
     """
 

@@ -140,8 +140,8 @@ def _parse_field_type(text: str) -> FieldType:
 def make_stamp_reader(cls: Any) -> Callable[[Any], int | None]:
     """Return a function that reads a message's time stamp (`header.stamp` or `stamp`) in ns.
 
-    The function returns None if the message type has no stamp, or if the stamp is zero, which means
-    that the sender did not set it.
+    The function returns None if the message type has no stamp, or if the stamp is zero because the
+    sender did not set it.
 
     Args:
         cls: Class of the messages.

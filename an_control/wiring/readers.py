@@ -308,8 +308,8 @@ class Reader(ABC):
     def read_into_row(self, message: Any, row: Row) -> Mask | None:
         """Write the numbers that a message has for the N channels of this reader into an array.
 
-        For an unusable number, such as NaN or one outside the valid range, the value that the
-        wiring file gives for this case is written, or NaN if it gives none.
+        An unusable number, such as NaN or one outside the valid range, is replaced by the value
+        that the wiring file gives for this case. Without such a value, NaN is written.
 
         Args:
             message: Message of the source.
