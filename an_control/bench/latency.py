@@ -180,7 +180,7 @@ def _wait_for_answer(prober: _Prober, answerer: str, process: subprocess.Popen[b
 def remove_task_and_monitor(model: Model) -> Model:
     """Return a model that has only the policy of another model, not its task and its monitor.
 
-    These belong to channels of the task, which the wiring of the measurement does not have.
+    Task and monitor need channels that the wiring of this measurement does not have.
     """
     arrays = {name: one for name, one in model.arrays.items() if not name.startswith(NETWORKS)}
     return Model(model.kind, model.sizes, arrays, trained=model.trained)

@@ -131,8 +131,8 @@ class TrainTeacherCommand(TeacherOptions):
     A teacher is an MLP policy, which needs its channels in order; `an-control distill` then trains
     a permutation-invariant student that imitates it. If the task already has a teacher (ant), PPO
     starts from that one. The same command continues a stopped run, also with other limits (minutes,
-    steps, score). A run also stops if its validation has not improved for a third of its limit and
-    for half of its duration so far.
+    steps, score). A run also ends early if two things hold: its validation has not improved
+    in the second half of the run so far, and not for a third of the limit.
     """
 
     task: tyro.conf.Positional[str]

@@ -222,7 +222,7 @@ class SafetyGate:
         """The policy's share (0..1) in the previous command; the rest is the ramp's start."""
 
     def use_positions_as_previous_command(self, positions: Values) -> None:
-        """Measure changes from these positions (A,) while the newest command is unknown.
+        """Use measured positions (A,) as the previous command while the newest one is unknown.
 
         Args:
             positions: The positions. For an actuator with NaN, the safe command is used instead.
@@ -238,7 +238,7 @@ class SafetyGate:
         self.restart_ramp_from_safe_command()
 
     def restart_ramp_and_get_safe_command(self) -> Values:
-        """Restart the ramp to the policy's commands; return the safe command (A,) as its start."""
+        """Return the safe command (A,), and restart the ramp from it to the policy's commands."""
         self.restart_ramp_from_safe_command()
         return self._given.copy()
 

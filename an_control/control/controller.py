@@ -471,7 +471,8 @@ class Controller:
     def explain_control_rate_mismatch(self) -> str:
         """Return why the policy should not run at the wiring's control rate, or "" if it may.
 
-        It may if it was trained at this rate (with a tolerance of 10 %) or at an unknown one.
+        The rate may differ by at most 10 % from that of the training. If the latter is unknown, any
+        rate may be used.
         """
         return explain_control_rate_mismatch(self.wiring, self.acting.policy.model)
 
@@ -487,10 +488,10 @@ class Controller:
     def list_configuration_notes(self) -> tuple[str, ...]:
         """Return sentences for the log on what is unusual in the wiring and the model.
 
-        They tell how the channels in the wiring file differ from the model's, which sources
-        (subscribed topics) feed no channel (input of the policy), and whether all weights are 0 or
-        rewired sensors are not detected. A channel that a wildcard (`*`) stands for counts if it is
-        present now.
+        They tell how the channels in the wiring file differ from the model's, and which sources
+        (subscribed topics) feed no channel (input of the policy). Two warnings may follow: that the
+        monitor is off, and that all weights are 0. A channel that a wildcard (`*`) stands for
+        counts if it is present now.
         """
         policy = self.acting.policy
         found = compare_wired_with_trained_channels(self.wiring, self.table.ids, policy.model)

@@ -71,7 +71,8 @@ def check_wiring_fits_model(
 def explain_control_rate_mismatch(wiring: Wiring, model: Model) -> str:
     """Return why a model should not run at the wiring's control rate, or "" if it may.
 
-    It may if it was trained at this rate (with a tolerance of 10 %) or at an unknown one.
+    The rate may differ by at most 10 % from that of the training. If the latter is unknown, any
+    rate may be used.
     """
     trained_s = model.task.step_s
     if not trained_s or abs(1.0 / wiring.rate_hz / trained_s - 1.0) <= RATE_TOLERANCE:

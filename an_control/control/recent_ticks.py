@@ -33,9 +33,9 @@ class TickArrays(NamedTuple):
 
 
 class RecentTicks:
-    """A ring buffer with the readings and commands of the last ten seconds of ticks (steps).
+    """A ring buffer with the readings and commands of the newest ticks (control steps).
 
-    It holds at least 200 and at most 5000 ticks, whatever the control rate.
+    It holds the ticks of ten seconds, but at least 200 and at most 5000.
 
     Args:
         ids: Ids of the N channels whose readings are stored, in the order of the arrays.

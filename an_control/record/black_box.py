@@ -113,9 +113,9 @@ class BlackBox:
         self._thread.start()
 
     def move_queued_notes_into_box(self, queue: deque[Note]) -> None:
-        """Move all notes from a queue into the black box, then drop its oldest notes.
+        """Move all notes from a queue into the black box.
 
-        Notes are dropped until the limits of duration and memory are met.
+        Then drop the oldest notes in the box until the limits of duration and memory are met.
         """
         batches = self._batches
         while queue:

@@ -62,7 +62,7 @@ class Flattener:
             self._paths[_classify_field_value(value, type_)].append(path)
 
     def flatten(self, message: Any) -> FlatMessage:
-        """Return a copy of a message's content as a tuple; the message may be changed later."""
+        """Return a message's content as a tuple; later changes of the message do not affect it."""
         texts, lists = self._texts(message), self._lists(message)
         arrays = tuple(map(_copy_bytes, self._arrays(message)))
         joined = tuple(map(_join, lists))

@@ -179,7 +179,7 @@ class SessionReplay:
         return self._node
 
     def get_newest_messages(self) -> dict[str, Any]:
-        """Return the newest message of each topic that has been replayed so far, by topic."""
+        """Return, by topic, the newest message of each topic among those replayed so far."""
         newest = {} if self._session is None else self._session.messages.newest
         return {topic: received.message for topic, received in newest.items()}
 

@@ -309,7 +309,7 @@ class Operator:
         """Yield a node's status each time that it publishes diagnostics, once a second.
 
         If a node sends no diagnostics within `timeout_s`, for example because it is not configured,
-        a status with only its lifecycle state is yielded.
+        a status with only the node's lifecycle state is yielded.
 
         Raises:
             TimeoutError: The node is not there or does not answer.

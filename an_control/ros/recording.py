@@ -154,7 +154,7 @@ class LoopRecord:
         self._tick_of_last_flush = self._tick
 
     def record_failure(self, why: str) -> None:
-        """Record that the newest tick failed, unless `record_tick` has recorded it already.
+        """Record that the newest tick failed, unless `record_tick` has recorded this tick already.
 
         Args:
             why: The reason as text.

@@ -133,13 +133,13 @@ class RewiringPanel:
 
     @property
     def refusal_reason_with_rewiring(self) -> str:
-        """Why signals cannot be moved if the policy node is rewired too; "" if they can."""
+        """Why signals cannot move to other slots with the policy rewired too; "" if they can."""
         slots = self._reads if self.order is None else self._map_channels_to_slots()
         return "" if slots else NO_CHANNELS
 
     @property
     def refusal_reason_without_rewiring(self) -> str:
-        """Why signals cannot be moved if the policy node stays as it is; "" if they can."""
+        """Why signals cannot move to other slots unless the policy is rewired; "" if they can."""
         return NO_SCRAMBLER if self.order is None else ""
 
     @property

@@ -228,8 +228,8 @@ class RunningDoctor:
         """Return the state of the doctor and its findings for the diagnostics.
 
         Returns:
-            Whether the doctor runs and has found nothing, a description, and the values of all
-            findings by name.
+            Three values: whether all is well (the doctor runs and has found nothing), a description
+            in words, and further values of all findings by name.
         """
         file = self._controller.wiring.file
         if self.process.failure:
