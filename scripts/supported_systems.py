@@ -21,8 +21,7 @@ ROS_TESTS = "in CI: ROS tests, `sim ant`"
 IMPORT = "in CI: install, `sim cartpole`"
 IMPORT_AND_SUITE = IMPORT + "; by hand, 2026-11-28: whole suite"
 IMPORT_IF_FOUND = (
-    "in CI, but only if its machine has CPython 3.14: `sim cartpole`;"
-    " by hand, 2026-11-28: `sim ant`"
+    "in CI: `sim cartpole` (if the CI machine has CPython 3.14); by hand, 2026-11-28: `sim ant`"
 )
 LEGS = {SUITE: "suite", ROS_TESTS: "ros", IMPORT_AND_SUITE: "import", IMPORT_IF_FOUND: "import"}
 RETURNS = "by hand, 2026-11-27: golden returns"

@@ -172,8 +172,13 @@ class MeasuredPositions:
             if max_age_s := wiring.find_source(measured.source).max_age_s:
                 self._max_ages_ns[span] = round(max_age_s * 1e9)
             channels = [
-                ChannelConfig(name, measured.source, _insert_actuator_name(measured.field, name))
-                for name in places
+                ChannelConfig(
+                    one.name,
+                    measured.source,
+                    _insert_actuator_name(measured.field, one.name_in_messages),
+                )
+                for one in message.actuators
+                if one.name in places
             ]
             cls = classes[measured.source]
             try:

@@ -63,6 +63,13 @@ class ActuatorConfig:
     start: float | None = None
     field: str | None = None
 
+    @property
+    def name_in_messages(self) -> str:
+        """The name in brackets in `field`, such as `position[hip]`; `name` if there is none."""
+        steps = parse_field_path(self.field).steps if self.field is not None else ()
+        keys = [step.key for step in steps if isinstance(step.key, str) and step.key != ALL]
+        return keys[-1] if keys else self.name
+
 
 @dataclass(frozen=True)
 class MeasuredConfig:
@@ -70,7 +77,7 @@ class MeasuredConfig:
 
     Attributes:
         source: Name of the source (topic subscription).
-        field: Field path in its messages, in which a `*` stands for an actuator's name.
+        field: Field path in its messages, in which a `*` stands for an actuator's name in messages.
     """
 
     source: str

@@ -64,6 +64,17 @@ def test_each_message_of_a_command_has_its_own_measurement(
     assert measured.has_all_positions
 
 
+def test_an_actuator_with_another_name_than_its_joint_is_measured_by_the_name_in_its_field(
+    load: Callable[..., Wiring], resolver: Any
+) -> None:
+    renamed = {**hold(), "field": "position[left_hip]"}
+    one = table(load, resolver, message("arm", {"hip": renamed, "knee": hold()}))
+    assert one.measured is not None
+    one.store_message("arm", joints(left_hip=1.0, hip=9.0, knee=2.0), None, 0)
+    one.read(0)
+    np.testing.assert_array_equal(one.measured.values, [1.0, 2.0])
+
+
 def test_a_position_is_old_though_another_driver_on_the_topic_still_sends(
     load: Callable[..., Wiring], resolver: Any
 ) -> None:
