@@ -211,8 +211,8 @@ T = TypeVar("T")
 class DelayLine(Generic[T]):
     """A delay of items, such as messages, by a number of ticks.
 
-    Call it in each tick with the newest item and the delay. It returns the item from that many
-    ticks ago, or the first item if no item is that old.
+    Call the object in each tick with the newest item and the delay. It returns the item from that
+    many ticks ago, or the first item if no item is that old.
     """
 
     def __init__(self) -> None:
@@ -349,7 +349,7 @@ def draw_indices_to_copy(
 ) -> NDArray[np.intp]:
     """Draw at random which signals to copy into added channels; return their indices (copies,).
 
-    No signal is drawn twice before every present signal was drawn once. The result is empty if all
+    Every present signal is copied once before any is copied twice. The result is empty if all
     signals are missing.
 
     Args:

@@ -77,7 +77,7 @@ class ExpectedReadings(NamedTuple):
     """(N,) as `expected`, but for a binary channel the probability that it reads 1."""
 
     def is_computed_from(self, signals: np.ndarray, action: np.ndarray) -> bool:
-        """Return whether this was computed from the given signals and the given action.
+        """Return whether this expectation was computed from the given signals and action.
 
         Args:
             signals: (N,) the signals; they must be the same array object, not only equal numbers.

@@ -81,8 +81,8 @@ class ReadingImputer:
         """Count a tick; return whether readings are missing so long that a partial search is due.
 
         A `PartialAssignmentSearch` finds out which slot feeds which channel while some slots have
-        no readings. It is also due if readings are missing and there are no earlier ones to
-        compare with.
+        no readings. This search is also due if readings are missing and there are no earlier ones
+        to compare with.
 
         Args:
             missing: (N,) True for slots without a valid reading; an empty array stands for none
@@ -299,8 +299,9 @@ class ReadingImputer:
     def store_unfiltered_readings(self, readings: np.ndarray) -> None:
         """Store a tick's readings without the noise filter, to compare the next tick with them.
 
-        Filtered readings follow the assignment, so a comparison with them would always confirm the
-        assignment, even a wrong one. If a reading is missing, nothing is stored.
+        The filter pulls readings towards those that the assignment predicts. A comparison with
+        filtered ones would thus confirm even a wrong assignment. If a reading is missing, nothing
+        is stored.
 
         Args:
             readings: (N,) the readings by input slot, NaN where missing.

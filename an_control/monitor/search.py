@@ -590,9 +590,9 @@ class AssignmentSearch:
     ) -> np.ndarray:
         """Return the likely reading (N,) of each channel.
 
-        It is the reading of the channel's slot. While a changed assignment is being verified, it is
-        instead the mean of the readings of the channel's two likeliest slots, weighted by their
-        likelihoods.
+        Usually this is the reading of the channel's slot. While a changed assignment is being
+        verified, it is the mean of the readings of the channel's two likeliest slots, weighted by
+        their likelihoods.
 
         Args:
             assignment: Which input slot feeds which channel.

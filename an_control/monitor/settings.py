@@ -368,9 +368,9 @@ class ImputationSettings:
 class PartialSearchSettings:
     """Tuned limits of the search for an assignment while channels are missing.
 
-    They say when an assignment counts as explaining the readings or as sure to be right, and how
-    much better another one must be. They were tuned on a hopper, and on the Ant with 10 and 25 %
-    of the channels missing and signals moved every 25 and 100 steps.
+    They decide when an assignment counts as explaining the readings, when it counts as surely
+    right, and how much better another one must be. They were tuned on a hopper, and on the Ant with
+    10 and 25 % of the channels missing and signals moved every 25 and 100 steps.
     """
 
     max_cost: float = 3.0

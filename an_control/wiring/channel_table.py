@@ -566,7 +566,7 @@ class ChannelTable:
         return sum([feed.expected_channel_count for feed in self._feeds.values()])
 
     def stop_expecting_absent_channels(self) -> None:
-        """Stop expecting channels of entries with a `*` that have been missing for a long time.
+        """Stop expecting channels of a wildcard (`*`) that have been missing for a long time.
 
         They then no longer count as missing. A long time is more than the channel's maximum age (1
         s if it has none) plus 1 s.

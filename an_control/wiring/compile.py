@@ -197,8 +197,8 @@ def make_readers(
 
     Args:
         number_fields: The numbers to read.
-        taken_ids: Ids that the channels of an entry with a `*` must not get, such as those of all
-            channels without a `*`. The ids that they do get are added.
+        taken_ids: Ids in use, such as those of all channels without a `*`. The channels of an entry
+            with a `*` get other ids, which are added to this set.
 
     Returns:
         A pair: the readers; and the lists of element names in a message, which must be updated

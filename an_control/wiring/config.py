@@ -146,7 +146,7 @@ class ChannelConfig:
 
     @property
     def has_invalid_reading_settings(self) -> bool:
-        """Whether some readings (NaN, infinite or not valid) are replaced, or made missing."""
+        """Whether the entry sets a valid range, or values that replace invalid readings."""
         values = self.nan, self.inf, self.minus_inf, self.valid, self.outside
         return any(value is not None for value in values)
 

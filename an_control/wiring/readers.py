@@ -46,8 +46,8 @@ class Repairs:
     """Object that replaces unusable numbers (NaN, infinite, out of range) by the wiring's values.
 
     Args:
-        configs: Settings of each of N channels, with the values. A single item is used for all
-            numbers.
+        configs: Settings of each of N channels, with the values. If there is only one item, it is
+            used for all numbers.
     """
 
     def __init__(self, configs: Sequence[ChannelConfig]) -> None:
@@ -162,8 +162,8 @@ class ElementPresence:
     Each element has a channel, made from a wildcard (a channel id with a `*`).
 
     Args:
-        expects_elements: Whether an element is expected in further messages after messages have had
-            it for `PROVEN_NS` (1 s). If False, no element is ever expected.
+        expects_elements: Whether an element that messages have had for `PROVEN_NS` (1 s) is
+            expected in further messages. If False, no element is ever expected.
 
     Attributes:
         expected: For each of the n elements, whether it is expected in further messages.

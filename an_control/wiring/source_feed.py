@@ -94,8 +94,8 @@ class ReceivedMessages:
         Args:
             message: The message.
             stamp_ns: Its time stamp in ns; None or 0 if it has none.
-            arrival_ns: Its time of arrival in ns. If the message repeats the stamp of the message
-                before, it counts as arrived when that one did.
+            arrival_ns: Its time of arrival in ns. If the message repeats the time stamp of the
+                previous message, the arrival time of that message is used instead.
         """
         if stamp_ns is None or stamp_ns != self.stamp_ns:
             self.arrival_ns = arrival_ns
