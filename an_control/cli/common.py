@@ -120,7 +120,9 @@ def replace_model_names_by_paths(verb: Command) -> Command:
     found = {}
     for field in fields(verb):  # type: ignore[arg-type]
         path = getattr(verb, field.name)
-        if path is not None and _is_model_file_type(hints[field.name]) and not path.exists():
+        if path is None or not _is_model_file_type(hints[field.name]):
+            continue
+        if not os.path.exists(path):  # unlike Path.exists, False if a folder must not be read
             from an_control.load import find_model_path
 
             found[field.name] = Path(find_model_path(path))
@@ -148,27 +150,37 @@ def find_output_path_markers(type_hint: Any) -> Iterator[Output]:
 
 def describe_problem_with_writing_file(path: Path) -> str:
     """Return why a file cannot be written at `path`, as text for an error; "" if it can be."""
-    if path.is_dir():
+    if os.path.isdir(path):
         return "is a folder, must be a file"
-    if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+    if os.path.exists(path) and not stat.S_ISREG(path.stat().st_mode):
         return "" if os.access(path, os.W_OK) else "is not writable"
-    folder = path.resolve().parent  # if `path` is a link, the folder of the file that it leads to
-    return (
-        _describe_problem_with_writing_into(folder)
-        if folder.exists()
-        else f"there is no folder {folder}"
-    )
+    # if `path` is a link, the folder of the file that it leads to
+    folder = Path(os.path.realpath(path)).parent
+    if not os.path.exists(folder):
+        return f"there is no folder {folder}"
+    return _describe_problem_with_path(path) or _describe_problem_with_writing_into(folder)
 
 
 def _describe_problem_with_writing_folder(path: Path) -> str:
     """Return why a folder cannot be created or filled at `path`, as error text; "" if it can be."""
-    there = next(one for one in (path, *path.absolute().parents) if one.exists())
-    return _describe_problem_with_writing_into(there)
+    there = next(one for one in (path, *path.absolute().parents) if os.path.lexists(one))
+    return _describe_problem_with_path(path) or _describe_problem_with_writing_into(there)
+
+
+def _describe_problem_with_path(path: Path) -> str:
+    """Return why the system refuses a path, such as a name that is too long; "" if it does not."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def _describe_problem_with_writing_into(folder: Path) -> str:
     """Return why nothing can be created in `folder`, as text for an error; "" if it is writable."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         return f"{folder} is not a folder"
     return "" if os.access(folder, os.W_OK | os.X_OK) else f"folder {folder} is not writable"
 

@@ -1,11 +1,13 @@
 """What verbs print so that it can be typed again, and the JSON that they write."""
 
 import json
+import re
 import shlex
 from dataclasses import asdict
 
 import pytest
 
+from an_control.cli import main
 from an_control.cli.common import write_json
 from an_control.cli.help import parse_arguments
 from an_control.learning.command_line import format_command
@@ -54,3 +56,26 @@ def test_what_a_verb_writes_is_json_whatever_its_numbers_are(tmp_path):
 
     written = json.loads(path.read_text(), parse_constant=refuse)
     assert written == {"latency_p50_s": None, "rows": [{"limits": [None, 1.5]}], "seed": 3}
+
+
+TOO_LONG = "a" * 300
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (f"info {TOO_LONG}", "neither a file nor a shipped model"),
+        (f"info {TOO_LONG}.safetensors", "File name too long"),
+        (f"info ant --json {TOO_LONG}", "--json a+: File name too long"),
+        (f"new robot --env CartPole-v1 --out {TOO_LONG}/x", "--out a+/x: File name too long"),
+        ("new robot --env CartPole-v1 --out link", "--out link: link is not a folder"),
+        ("new robot --env CartPole-v1 --out link/x", "--out link/x: .*link is not a folder"),
+    ],
+)
+def test_a_path_that_the_system_refuses_is_an_error_in_one_line(
+    typed, said, tmp_path, monkeypatch, capfd
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to("nowhere")
+    assert main(shlex.split(typed)) == 2
+    assert re.fullmatch(f"an-control (info|new): .*{said}.*\n", capfd.readouterr().err)
