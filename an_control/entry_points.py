@@ -8,6 +8,8 @@ therefore imports nothing else before the handlers are set.
 
 from __future__ import annotations
 
+import io
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -24,6 +26,7 @@ def an_control() -> int:
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         exit_on_signal(INTERRUPTED)
+    _prepare_standard_streams()
     from an_control.cli import main
 
     status = main()
@@ -77,6 +80,7 @@ def _run_node(run: Callable[[], int]) -> int:
         run: Imports and runs the node, and returns its exit status.
     """
     exit_on_signal(0, *STOPS)
+    _prepare_standard_streams()
     from an_control.system.ros_source import describe_ros_problem
 
     if problem := describe_ros_problem():
@@ -86,3 +90,18 @@ def _run_node(run: Callable[[], int]) -> int:
     for number in STOPS:
         signal.signal(number, signal.SIG_IGN)
     return status
+
+
+def _prepare_standard_streams() -> None:
+    """Open standard streams that are closed on /dev/null, and let every character be printed.
+
+    Otherwise a file that is opened later would get the number of the closed stream. A character
+    that the encoding of standard output lacks is printed as an escape sequence.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, mode)  # noqa: SIM115  stays open
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")

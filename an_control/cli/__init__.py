@@ -8,6 +8,7 @@ returns the exit status, which is 0 for success, 1 for failure and 2 for bad inp
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -122,6 +123,12 @@ def _run_and_report_errors(prog: str, work: Callable[[], int]) -> int:
         if not _try_discard_unread_output():
             raise
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        _discard_output()
+        print(f"{prog}: {error.strerror}", file=sys.stderr)
+        return 1
 
 
 def _try_discard_unread_output() -> bool:
@@ -138,5 +145,10 @@ def _try_discard_unread_output() -> bool:
     pipe.register(output, 0)
     gone = any(event & select.POLLERR for _, event in pipe.poll(0))
     if gone:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+        _discard_output()
     return gone
+
+
+def _discard_output() -> None:
+    """Redirect standard output to /dev/null, so that Python does not try to write it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

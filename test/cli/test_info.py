@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import fields
@@ -78,6 +79,38 @@ def test_a_reader_that_has_gone_ends_it_without_a_traceback(model, unbuffered):
         os.close(writer)
     assert ended.stderr == b""
     assert ended.returncode == 141
+
+
+def run_in_shell(command: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        ["sh", "-c", command, sys.executable],
+        capture_output=True,
+        env={**os.environ, **variables},
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_on_a_full_disk_ends_it_in_one_line(unbuffered):
+    ended = run_in_shell('"$0" -m an_control info ant > /dev/full', PYTHONUNBUFFERED=unbuffered)
+    assert ended.returncode == 1
+    assert ended.stderr == b"an-control info: No space left on device\n"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_change_nothing(closed, tmp_path):
+    written = tmp_path / "info.json"
+    ended = run_in_shell(f'"$0" -m an_control info ant --json {written} {closed}')
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert written.read_text().startswith("{")
+
+
+def test_a_name_that_the_terminal_cannot_show_is_printed_as_an_escape(model, tmp_path):
+    path = shutil.copy(model, tmp_path / "日本.safetensors")
+    ended = run_in_shell(f'"$0" -m an_control info {path}', PYTHONIOENCODING="latin1")
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert b"\\u65e5\\u672c.safetensors" in ended.stdout
 
 
 @pytest.mark.parametrize(
