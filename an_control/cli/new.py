@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from an_control.cli.common import (
 )
 from an_control.policy import read_model
 from an_control.system.files import write_file
-from an_control.wiring import ChannelTable, load_wiring
+from an_control.wiring import ChannelTable, WiringError, load_wiring
 
 if TYPE_CHECKING:
     from an_control.commissioning.survey import Survey
@@ -102,8 +103,7 @@ class NewCommand:
         except ValueError as error:
             raise InputError(f"--env {error}") from error
         texts = {wiring: draft.wiring, simulation: draft.simulation}
-        with tempfile.TemporaryDirectory() as folder:
-            first, second = _write_texts_into_folder(Path(folder), texts)
+        with _write_drafts_to_check(texts) as (first, second):
             ChannelTable(load_wiring(first))
             SimulatedRobot(load_simulation(second)).close()
         self._write_files(texts)
@@ -129,8 +129,8 @@ class NewCommand:
             hint = "" if heard_any or not self.live else f"; {describe_discovery_range()}"
             raise InputError(f"{'--live:' if self.live else '--bag'} {error}{hint}") from error
         texts = {path: draft.format_yaml()}
-        with tempfile.TemporaryDirectory() as folder:
-            ChannelTable(load_wiring(*_write_texts_into_folder(Path(folder), texts)))
+        with _write_drafts_to_check(texts) as drafts:
+            ChannelTable(load_wiring(*drafts))
         self._write_files(texts)
         for source, about in draft.sources:
             print(f"{source.name}: {source.topic} ({source.type}), {about}")
@@ -192,15 +192,25 @@ class NewCommand:
         write_json(self.json, {**shown, "actuators": list(actuators), **more})
 
 
-def _write_texts_into_folder(folder: Path, texts: Mapping[Path, str]) -> list[Path]:
-    """Write texts into files of a folder, and return the files' paths in the same order.
+@contextmanager
+def _write_drafts_to_check(texts: Mapping[Path, str]) -> Iterator[list[Path]]:
+    """Write drafts to temporary files, and yield their paths in the same order.
 
-    Only the file names of the given paths are used.
+    The files have the names of the given paths.
+
+    Raises:
+        InputError: The block, which checks the files, has raised a WiringError. The text names the
+            files without their temporary folder.
     """
-    paths = [folder / path.name for path in texts]
-    for path, text in zip(paths, texts.values(), strict=True):
-        path.write_text(text, encoding="utf-8")
-    return paths
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / path.name for path in texts]
+        for path, text in zip(paths, texts.values(), strict=True):
+            path.write_text(text, encoding="utf-8")
+        try:
+            yield paths
+        except WiringError as error:
+            shown = str(error).replace(f"{folder}/", "")
+            raise InputError(f"the draft would not be valid: {shown}") from error
 
 
 def _print_names(channels: Sequence[str], actuators: Sequence[str]) -> None:

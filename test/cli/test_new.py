@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import threading
+import zlib
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,6 +67,14 @@ class Legs(gymnasium.Env):
 
 gymnasium.register("legs/Legs-v0", Legs)
 """
+
+
+def write_module(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> str:
+    """The id of the environment of a module like `LEGS`, with names that no other test uses."""
+    name = f"legs_{zlib.crc32(text.encode())}"
+    monkeypatch.syspath_prepend(folder)
+    (folder / f"{name}.py").write_text(text.replace("legs/Legs", f"legs/{name}"))
+    return f"{name}:legs/{name}-v0"
 
 
 def draft(folder: Path, environment: str, *, ordered: bool = False) -> tuple[Path, Path, Path]:
@@ -313,6 +322,38 @@ def test_bad_input_ends_it_with_2_and_writes_nothing(tmp_path, capsys, arguments
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("line", "changed", "said"),
+    [
+        (
+            'actuators = ["hip"',
+            'actuators = ["left hip"',
+            "draft would not be valid: mine.yaml: com",
+        ),
+        ("step_s = 0.01", "step_s = 0.0", "Legs: its attribute step_s is 0.0; it must be the seco"),
+        ("step_s = 0.01", "step_s = None", "Legs: its attribute step_s is None; it must be the se"),
+    ],
+)
+def test_an_environment_of_which_no_valid_files_can_be_made_is_named(
+    tmp_path, monkeypatch, capsys, line, changed, said
+):
+    environment = write_module(tmp_path, monkeypatch, LEGS.replace(line, changed))
+    out = tmp_path / "out"
+    assert main(["new", "mine", "--env", environment, "--out", str(out)]) == 2
+    assert said in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_an_environment_may_observe_a_single_number_that_is_no_array(tmp_path, monkeypatch):
+    text = LEGS.replace("inf, (5,), np.float64", "inf, (), np.float64")
+    text = text.replace("return self.state,", "return np.array(self.state[0]),")
+    text = text.replace(
+        '"height", "hip.position", "hip.velocity", "knee.position", "knee.vel', '"vel'
+    )
+    _, simulation, _ = draft(tmp_path, write_module(tmp_path, monkeypatch, text))
+    assert load_simulation(simulation).publish[0].fields["position"].text == "observation"
+
+
 def test_an_environment_that_shows_an_image_is_referred_to_the_page_on_cameras():
     pytest.importorskip("ale_py")
     with pytest.raises(ValueError, match=r"docs/how-to/cameras\.md"):
@@ -323,6 +364,7 @@ def test_an_environment_that_shows_an_image_is_referred_to_the_page_on_cameras()
     ("places", "size", "text"),
     [
         ((0, 1, 2), 3, "observation"),
+        ((0,), 1, "observation"),
         ((1, 2), 3, "observation[1:3]"),
         ((8, 10, 12), 24, "observation[8:13:2]"),
         ((4,), 9, "observation[4:5]"),

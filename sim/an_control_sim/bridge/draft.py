@@ -301,6 +301,8 @@ def format_index_expression(indices: Sequence[int], observation_size: int) -> st
         indices: The indices in the observation.
         observation_size: The length of the observation.
     """
+    if observation_size == 1:  # which may be a number instead of an array
+        return "observation"
     if len(indices) == 1:
         return f"observation[{indices[0]}:{indices[0] + 1}]"
     steps: NDArray[np.int64] = np.diff(indices)

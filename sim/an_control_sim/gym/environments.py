@@ -35,6 +35,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from numbers import Real
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn, Protocol, runtime_checkable
 
@@ -673,10 +674,19 @@ def get_step_length_s(env: gymnasium.Env[Any, Any]) -> float:
 
     The first of these that exists is returned: the attribute `step_s`; the attribute `dt`, which
     MuJoCo's and some classic environments have; 1 / metadata["render_fps"]; 1/50 s.
+
+    Raises:
+        ValueError: The attribute `step_s` is not a positive number.
     """
     inner: Any = env.unwrapped
     if isinstance(inner, HasStepLength):
-        return float(inner.step_s)
+        step_s: Any = inner.step_s
+        if not isinstance(step_s, Real) or not 0.0 < step_s < math.inf:
+            raise ValueError(
+                f"{type(inner).__name__}: its attribute step_s is {step_s!r}; it must be the"
+                " seconds of a step, more than 0"
+            )
+        return float(step_s)
     dt = getattr(inner, "dt", None)
     if isinstance(dt, float) and 0.0 < dt < math.inf:
         return dt
