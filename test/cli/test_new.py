@@ -350,7 +350,7 @@ def test_an_environment_may_observe_a_single_number_that_is_no_array(tmp_path, m
     text = text.replace(
         '"height", "hip.position", "hip.velocity", "knee.position", "knee.vel', '"vel'
     )
-    _, simulation, _ = draft(tmp_path, write_module(tmp_path, monkeypatch, text))
+    simulation, _, _ = draft(tmp_path, write_module(tmp_path, monkeypatch, text))
     assert load_simulation(simulation).publish[0].fields["position"].text == "observation"
 
 
