@@ -204,6 +204,21 @@ def test_the_parameter_order_plugs_signals_into_other_channels_and_a_topic_tells
     node.destroy_node()
 
 
+def test_an_order_that_is_given_at_the_start_is_not_shown_as_if_it_held(ros, tmp_path, capfd):
+    from rclpy.node import Node
+    from rclpy.parameter import Parameter
+
+    from an_control_sim.scrambler.scrambler import Scrambler
+
+    (tmp_path / "tiny.yaml").write_text(WIRING)
+    given = [Parameter("order", value=["a.position=noise"])]
+    node = Node("host", parameter_overrides=given)
+    Scrambler(node, load_wiring(tmp_path / "tiny.yaml"), DisturbanceSettings(), 7)
+    assert node.get_parameter("order").value == []
+    assert "parameter order: ignored at the start" in capfd.readouterr().err
+    node.destroy_node()
+
+
 def test_a_set_order_stays_through_episodes(ros, tmp_path):
     from rclpy.node import Node
 

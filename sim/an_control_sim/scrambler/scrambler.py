@@ -91,10 +91,12 @@ def declare_signal_order_parameter(
             additional_constraints="entries CHANNEL=SIGNAL, CHANNEL=noise or CHANNEL=",
         ),
     )
-    if (
-        node.get_parameter_or(PARAMETER).value is None
-    ):  # an unset parameter hides all others from a dump
-        node.set_parameters([Parameter(PARAMETER, Parameter.Type.STRING_ARRAY, [])])
+    if node.get_parameter_or(PARAMETER).value:
+        node.get_logger().warning(
+            f"parameter {PARAMETER}: ignored at the start, when no channel is known: set it again"
+        )
+    # an unset parameter hides all others from a dump
+    node.set_parameters([Parameter(PARAMETER, Parameter.Type.STRING_ARRAY, [])])
 
     def accept_or_refuse_order(parameters: list[Parameter]) -> SetParametersResult:
         """Check a new value of the parameter `order`, and return whether the node accepts it."""
