@@ -63,7 +63,8 @@ def run_verb(load_verb: Callable[[], type[Any]], prog: str, arguments: Sequence[
 
     def print_message(text: str) -> None:
         """Print a text on standard error, preceded by the name of the program."""
-        print(f"{prog}: {text}", file=sys.stderr)
+        with OUTPUT.suspend_capture():  # an environment that is imported may be compiled
+            print(f"{prog}: {text}", file=sys.stderr)
 
     def run() -> int:
         """Parse the arguments, check the output paths, run the verb and return its exit status."""

@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import get_type_hints
 
@@ -13,11 +13,13 @@ import pytest
 from program import START
 
 import an_control
-from an_control.cli import main
+from an_control.cli import main, run_verb
 from an_control.cli.common import Output, find_output_path_markers
 from an_control.cli.help import GROUPS, RENAMED, SHELLS, VERBS
 from an_control.cli.verbs import load_verb_class
 from an_control.learning.api.parts import PolicyParts
+from an_control.system.compilation import BEGINS, find_innermost_compilation_report
+from an_control.system.environment_output import OUTPUT
 
 PACKAGE = Path(an_control.__file__).parent
 
@@ -275,3 +277,23 @@ def test_every_verb_is_known_where_no_extra_is_installed():
     )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.split()) == len(VERBS)
+
+
+@dataclass(frozen=True)
+class CompileCommand:
+    """Compile a function in the code of an environment."""
+
+    def run(self) -> int:
+        """Compile it."""
+        report = find_innermost_compilation_report()
+        with OUTPUT:
+            report.record_compilation_start()
+            report.record_compilation_end()
+        return 0
+
+
+def test_what_is_compiled_for_an_environment_is_no_output_of_the_environment(capsys):
+    assert run_verb(lambda: CompileCommand, "an-control x", []) == 0
+    begins, ends = capsys.readouterr().err.splitlines()
+    assert begins == f"an-control x: {BEGINS}"
+    assert ends.startswith("an-control x: compiled in ")
