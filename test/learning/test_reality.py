@@ -21,7 +21,7 @@ from an_control.policy.task import Task
 from an_control.system.environment_output import OUTPUT, BrokenEnvironmentError
 from an_control.system.share import find_share_path
 from an_control_sim.gym.environments import describe_task, make_environment
-from an_control_sim.gym.varied_robot import check_robot_settings, vary_robot
+from an_control_sim.gym.varied_robot import VariedRobot, check_robot_settings, vary_robot
 
 ANT = "an_control_sim:an_control/Ant-v0"
 CART, POLE = "cart_env:Cart-v0", "CartPole-v1"
@@ -127,6 +127,24 @@ def test_a_stop_in_an_episode_is_of_its_length_and_the_way_after_it_is_measured(
     disturber = Disturber(channels, DisturbanceSettings(stop=0.1), START.run)
     result = play_episode(policy, ant, channels, disturber, START)
     assert result.walked_m is not None and result.walked_m > 12.0
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.float32])
+def test_motors_that_are_too_strong_for_the_type_of_the_actions_do_not_turn_round(dtype):
+    class Wheel(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+        low, high = (
+            (-1.0, 1.0) if dtype == np.float32 else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        )
+        action_space = gymnasium.spaces.Box(low, high, (1,), dtype)
+
+        def step(self, action):
+            return np.zeros(1, np.float32), float(action[0]), False, False, {}
+
+    robot = VariedRobot(Wheel())
+    robot.vary_robot(DisturbanceSettings(gain=1.5))
+    low, high = Wheel.action_space.low, Wheel.action_space.high
+    assert robot.step(low)[1] <= low[0] and robot.step(high)[1] >= high[0]
 
 
 def test_gain_and_lag_are_what_the_motors_make_of_an_action():

@@ -107,7 +107,11 @@ class VariedRobot(gymnasium.Wrapper[Any, Any, Any, Any]):
         middle = _compute_middle_of_bounds(self.action_space)
         wanted = action.astype(np.float64) - middle
         self._effect = compute_worn_motor_output(self._settings, wanted, self._effect)
-        return (middle + self._effect).astype(action.dtype)
+        output = middle + self._effect
+        if np.issubdtype(action.dtype, np.integer):  # above 255, for example, uint8 begins at 0
+            limits = np.iinfo(action.dtype)
+            output = np.clip(output, limits.min, limits.max)
+        return output.astype(action.dtype)
 
     def _describe_problem(self, setting: str, settings: DisturbanceSettings) -> str:
         """Return why the environment does not support a setting of the robot; "" if it does."""
