@@ -26,6 +26,17 @@ def test_the_derived_wiring_is_what_its_yaml_says(tmp_path):
         assert replace(load_wiring(tmp_path / "wiring.yaml"), file=wiring.file) == wiring
 
 
+def test_a_constant_text_that_looks_like_a_number_stays_text(tmp_path):
+    from an_control_sim.scrambler.wiring import derive_scrambled_wiring, write_wiring
+
+    base = find_share_path("config/mobile_base.yaml").read_text()
+    (tmp_path / "robot.yaml").write_text(base.replace("frame_id: base_link", "frame_id: '1e5'"))
+    derived = derive_scrambled_wiring(load_wiring(tmp_path / "robot.yaml"))
+    write_wiring(derived, tmp_path / "wiring.yaml")
+    (message,) = load_wiring(tmp_path / "wiring.yaml").command.messages
+    assert message.constants == {"header.frame_id": "1e5"}
+
+
 WIRING = """
 an_control_wiring: 1
 robot: tiny

@@ -135,8 +135,17 @@ def write_wiring(wiring: Wiring, path: str | Path) -> None:
         "channels": {one.id: _convert_config_to_yaml(one, "id") for one in wiring.channels},
         "command": commands if len(commands) > 1 else commands[0],
     }
-    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=False)
+    text = yaml.dump(content, Dumper=_QuotingDumper, sort_keys=False, allow_unicode=False)
     write_file(path, text)
+
+
+class _QuotingDumper(yaml.SafeDumper):
+    """A writer of YAML that quotes every text, so that a frame id 1e5 is not read as a number."""
+
+
+_QuotingDumper.add_representer(
+    str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
+)
 
 
 def _make_yaml_entry_of_message(message: MessageConfig) -> dict[str, Any]:
