@@ -681,7 +681,7 @@ def get_step_length_s(env: gymnasium.Env[Any, Any]) -> float:
     inner: Any = env.unwrapped
     if isinstance(inner, HasStepLength):
         step_s: Any = inner.step_s
-        if not isinstance(step_s, Real) or not 0.0 < step_s < math.inf:
+        if not isinstance(step_s, Real) or not 0.0 < float(step_s) < math.inf:
             raise ValueError(
                 f"{type(inner).__name__}: its attribute step_s is {step_s!r}; it must be the"
                 " seconds of a step, more than 0"
