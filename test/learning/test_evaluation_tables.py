@@ -10,7 +10,11 @@ import pytest
 pytest.importorskip("gymnasium", reason="needs the sim extra")
 
 from an_control.cli import main
-from an_control.learning.evaluation.comparison import compare_protocols
+from an_control.learning.evaluation.comparison import (
+    KeptResults,
+    compare_protocols,
+    write_markdown_tables,
+)
 from an_control.learning.evaluation.evaluate import ProtocolPlayer
 from an_control.learning.evaluation.plots import plot_returns_by_missing_share
 from an_control.learning.rollout.episode import PlayedEpisode
@@ -177,6 +181,24 @@ def test_a_table_that_was_stopped_plays_only_the_rows_that_it_lacks(tmp_path, sm
     assert table_of(small, "--state", str(state)) == whole
     assert played == ["none", "reset", "reset+5"]
     assert not state.exists()
+
+
+def test_kept_rows_that_somebody_else_deleted_cost_no_table(tmp_path):
+    kept = KeptResults(tmp_path / "rows", {"seed": 1})
+    kept.add_results("none", rewarded(1.0))
+    (tmp_path / "rows").unlink()
+    kept.delete_file()
+
+
+def test_a_table_whose_end_is_not_marked_takes_no_text_up_to_the_end_of_the_next(tmp_path):
+    page = tmp_path / "page.md"
+    text = "<!-- table a -->\n\nWords.\n\n<!-- table b -->\nold\n<!-- end of table -->\n"
+    page.write_text(text)
+    with pytest.raises(ValueError, match=r"has no <!-- table a --> \.\.\. <!-- end of table -->"):
+        write_markdown_tables(page, {"a": "new"})
+    assert page.read_text() == text
+    write_markdown_tables(page, {"b": "new"})
+    assert page.read_text() == text.replace("old", "new")
 
 
 def test_rows_of_another_table_are_refused(tmp_path, small, capsys, monkeypatch):

@@ -272,8 +272,9 @@ def write_markdown_tables(path: Path, tables: Mapping[str, str]) -> None:
 def _split_text_around_table(text: str, title: str) -> tuple[str, ...]:
     """Return the text before and after a table, with its marks; () if a mark is missing."""
     before, begin, rest = text.partition(BEGIN_MARK.format(title) + "\n")
-    _, end, after = rest.partition(END_MARK)
-    return (before + begin, end + after) if begin and end else ()
+    table, end, after = rest.partition(END_MARK)
+    is_marked = begin and end and BEGIN_MARK.partition("{")[0] not in table  # not another's end
+    return (before + begin, end + after) if is_marked else ()
 
 
 class KeptResults:
@@ -337,7 +338,7 @@ class KeptResults:
 
     def delete_file(self) -> None:
         """Delete the file, which is no longer needed once the table is written."""
-        self._path.unlink()
+        self._path.unlink(missing_ok=True)
 
 
 def _convert_result_to_json(result: PlayedEpisode) -> dict[str, Any]:
