@@ -18,11 +18,13 @@ from an_control.learning.runs.run_folder import (
     RunError,
     RunFolder,
     pack_checkpoint,
+    read_or_measure_observation_units,
     unpack_checkpoint,
 )
 from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import MlpSizes, read_model
 from an_control.policy.random_model import make_random_model
+from an_control_sim.gym.units import UNSCALED
 
 
 class Walk:
@@ -219,6 +221,24 @@ def test_a_folder_of_other_settings_or_a_broken_checkpoint_is_refused(tmp_path):
     (tmp_path / CHECKPOINT).write_bytes(b"broken")
     with pytest.raises(RunError, match=f"{CHECKPOINT}: not a checkpoint"):
         loop(tmp_path, Walk())
+
+
+@pytest.mark.parametrize("content", [b'{"step": 1', b"\0\0\0\0", b"\xff\n"])
+def test_metrics_that_a_crash_of_the_machine_has_damaged_are_named(tmp_path, content):
+    loop(tmp_path / "run", Walk()).run(stop_after=1)
+    (tmp_path / "run/metrics.jsonl").write_bytes(content)
+    with pytest.raises(RunError, match=r"metrics\.jsonl: "):
+        loop(tmp_path / "run", Walk())
+
+
+def test_the_units_of_a_folder_that_holds_another_kind_of_run_are_left_to_the_folders_check(
+    tmp_path,
+):
+    (tmp_path / "config.json").write_text('{"task": "CartPole-v1", "versions": {}}')
+    (tmp_path / CHECKPOINT).write_bytes(b"")
+    assert read_or_measure_observation_units(tmp_path, "CartPole-v1") == UNSCALED
+    with pytest.raises(RunError, match="other settings"):
+        RunFolder(tmp_path, {"task": {"name": "CartPole-v1"}})
 
 
 def test_a_loop_that_never_ran_leaves_no_file(tmp_path):

@@ -165,7 +165,7 @@ def read_or_measure_observation_units(folder: Path, environment: str) -> Units:
         try:
             config = json.loads(read_regular_file(folder / "config.json"))
             return Units.from_task(Task.from_header(config["task"]))
-        except (OSError, ValueError, KeyError, TypeError):  # `RunFolder` reports it
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):  # `RunFolder` reports it
             return UNSCALED
     return measure_units(environment)
 
@@ -296,11 +296,17 @@ class RunFolder:
 
         Args:
             steps: Number of steps whose metrics are returned.
+
+        Raises:
+            RunError: The file cannot be read, or is damaged.
         """
         if not steps:
             return []
-        kept = self.read_file("metrics.jsonl").decode().splitlines()[:steps]
-        return [json.loads(line) for line in kept]
+        try:
+            kept = self.read_file("metrics.jsonl").decode().splitlines()[:steps]
+            return [json.loads(line) for line in kept]
+        except ValueError as error:
+            raise RunError(f"{self.path / 'metrics.jsonl'}: {error}") from error
 
     def append_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Append the metrics of one step to `metrics.jsonl`."""
