@@ -22,6 +22,7 @@ from an_control.learning.runs.run_loop import RunLoop
 from an_control.policy import MlpSizes, read_model
 from an_control.policy.random_model import make_random_model
 from an_control_sim.envs.tasks import CARTPOLE_TASK
+from an_control_sim.gym.environments import find_environment_id
 
 
 class Recorded(NamedTuple):
@@ -157,3 +158,20 @@ def test_an_environment_that_fails_is_closed(monkeypatch):
     channels, starts = CARTPOLE_TASK.channels, [EpisodeSeeds(n, n, 0) for n in range(3)]
     episode.play_pickled_model("any", channels, pickle.dumps(model), starts, NO_DISTURBANCE)
     assert len(opened) == len(closed) >= 3
+
+
+def test_an_episode_that_succeeds_at_its_second_try_is_not_said_to_be_left_out(monkeypatch):
+    play, fails = episode.play_episode, iter([True])
+
+    def fail_once(*how: object) -> episode.PlayedEpisode:
+        if next(fails, False):
+            raise RuntimeError("hiccup")
+        return play(*how)
+
+    monkeypatch.setattr(episode, "play_episode", fail_once)
+    model = make_random_model(MlpSizes(5, 1, [4]), task=CARTPOLE_TASK)
+    name, channels, starts = CARTPOLE_TASK.name, CARTPOLE_TASK.channels, [EpisodeSeeds(1, 1, 0)]
+    played = episode.play_pickled_model(
+        find_environment_id(name), channels, pickle.dumps(model), starts, NO_DISTURBANCE
+    )
+    assert np.isfinite(played.returns).all() and played.failure is None

@@ -372,15 +372,17 @@ def play_pickled_model(
                     start,
                 )
             except Exception as error:  # an environment may raise anything
-                failure = str(error)
+                problem = str(error)
                 if not isinstance(error, BrokenEnvironmentError):
-                    failure = str(make_broken_environment_error(environment, "an episode", error))
+                    problem = str(make_broken_environment_error(environment, "an episode", error))
                 with suppress(Exception):
                     _get_or_make_environment(environment, units).close()
                 _get_or_make_environment.cache_clear()
                 continue
             returns[number], steps[number] = result.total, result.steps
             break
+        else:
+            failure = problem
     return WorkerResult(returns, steps, failure, OUTPUT.pop_new_output())
 
 
