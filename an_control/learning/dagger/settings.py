@@ -222,7 +222,7 @@ class DaggerSettings:
     """Rows of a batch."""
     steps: Positive = 50
     """Steps of each row in one update."""
-    newest: int = 40
+    newest: Positive = 40
     """Number of newest episodes that are drawn more often than older ones, after the first round.
     It is counted like the numbers of `collection`."""
     kept: Positive | None = None

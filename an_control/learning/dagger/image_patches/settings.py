@@ -42,9 +42,9 @@ class PatchDaggerSettings:
     """Share of the episodes that the teacher starts and the student takes over at a random step."""
     first_episodes: Positive = 8
     """Episodes of the teacher with noise, recorded in the first round."""
-    memory: int = 300
+    memory: Positive = 300
     """Number of newest episodes that are learned from."""
-    newest: int = 30
+    newest: Positive = 30
     """Number of newest episodes that make up half of each batch."""
     rate: OverZero = 1e-3
     """Learning rate for the first two thirds of the run."""
