@@ -48,16 +48,19 @@ def check_numbers_within_limits(options: Any) -> None:
     """Check the numbers of an options dataclass against the `SettingLimits` in their types.
 
     Args:
-        options: The options; a number that is None is not checked.
+        options: The options; a number that is None is not checked, of a tuple each number is.
 
     Raises:
         ValueError: A number is out of bounds. The message names the option as on the command line.
     """
     for name, hint in get_type_hints(type(options), include_extras=True).items():
-        value, limits = getattr(options, name), _find_limits(hint)
-        if limits and value is not None and not limits.allow(value):
-            shown = f"{value:g}" if isinstance(value, float) else value
-            raise ValueError(f"{format_flag(name)} {shown}: must be {str(limits) or 'a number'}")
+        given, limits = getattr(options, name), _find_limits(hint)
+        for value in given if isinstance(given, tuple) else (given,):
+            if limits and value is not None and not limits.allow(value):
+                shown = f"{value:g}" if isinstance(value, float) else value
+                raise ValueError(
+                    f"{format_flag(name)} {shown}: must be {str(limits) or 'a number'}"
+                )
 
 
 def _find_limits(type_hint: Any) -> SettingLimits | None:

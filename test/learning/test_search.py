@@ -360,6 +360,12 @@ def test_a_step_that_breaks_later_leaves_the_last_checkpoint(tmp_path, broken, c
         (["--max-rollouts", "3"], "--max-rollouts 3"),
         (["--max-rollouts", "8", "--rollouts", "1"], "--max-rollouts 8"),
         (["--popsize", "5", "--optimiser", "pgpe"], "even"),
+        (["--queries", "0"], "--queries 0: must be 1 or more"),
+        (["--neuron", "0"], "--neuron 0: must be 1 or more"),
+        (["--form", "mlp", "--hidden", "8", "0"], "--hidden 0: must be 1 or more"),
+        (["--rate", "nan"], "--rate nan: must be over 0"),
+        (["--sigma-rate", "nan"], "--sigma-rate nan: must be 0 or more"),
+        (["--decay", "nan"], "--decay nan: must be 0 or more"),
     ],
 )
 def test_bad_input_ends_with_2_and_names_it(tmp_path, arguments, named, capsys):

@@ -68,12 +68,12 @@ class EvolveOptions:
     start_model: Path | None = None
     """A model file to start from. Its form is taken over, and its settings for lost messages and
     for a robot that stands still."""
-    hidden: tuple[int, ...] = ()
+    hidden: tuple[Positive, ...] = ()
     """Units of each hidden layer: of the MLP (by default one layer of 16), or between the attention
     and the action (by default none)."""
-    queries: int = 16
+    queries: Positive = 16
     """Number of queries of an attention policy; the authors' Ant has 32."""
-    neuron: int = 8
+    neuron: Positive = 8
     """Number of units in each channel's neuron of an attention policy."""
     stack: CountOrZero = 0
     """Number of newest readings that each neuron of an attention policy receives; 0 for an LSTM."""
@@ -101,12 +101,12 @@ class EvolveOptions:
     sigma: OverZero | None = None
     """Standard deviation of the first generation; with random starts in units of the usual scale of
     a layer's initial weights. By default 0.5, with `--start-model` 0.01."""
-    rate: float | None = None
+    rate: OverZero | None = None
     """Learning rate of the mean (PGPE); with ClipUp the maximum length of a step. By default 0.2,
     with `--start-model` 0.002."""
-    sigma_rate: float = 0.05
+    sigma_rate: ZeroOrOver = 0.05
     """Learning rate of the standard deviations (PGPE)."""
-    decay: float = 0.0
+    decay: ZeroOrOver = 0.0
     """Weight decay: this times a candidate's squared norm is subtracted from its fitness."""
     normalise: bool = False
     """Attention forms, also with `--start-model`: divide the attention's sums by the number of

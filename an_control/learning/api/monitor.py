@@ -63,7 +63,7 @@ class MonitorOptions:
     into the file. Pass the --disturb that it was trained with."""
     task: str | None = None
     """A task known by name, or a gymnasium id, also as module:id; by default the model's."""
-    hidden: tuple[int, ...] | None = None
+    hidden: tuple[Positive, ...] | None = None
     """Units of each hidden layer of the forward model; by default 64 64, or 192 192 for more than 8
     channels."""
     bag: tuple[Path, ...] = ()
