@@ -144,7 +144,7 @@ def _make_excitation_from_recordings(options: ExcitationOptions, model: Model) -
         raise ValueError(f"{options.model}: names no period of its ticks (step_s)")
     seconds = BAG_SECONDS if options.seconds is None else options.seconds
     ticks = max(MIN_TICKS, round(seconds / step_s))
-    traces = read_recorded_traces(options.bag, options.model, model)
+    traces = read_recorded_traces(options.bag, options.model, model, unknown=np.nan)
     long = [one for one in traces if len(one.actions) >= ticks]
     if len(long) < MIN_RUNS:
         raise ValueError(

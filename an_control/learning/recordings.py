@@ -25,7 +25,7 @@ MIN_TICKS = 10
 
 
 def read_recorded_traces(
-    paths: Sequence[Path], model_path: Path, model: Model
+    paths: Sequence[Path], model_path: Path, model: Model, unknown: float = 0.0
 ) -> list[EpisodeTrace]:
     """Read recordings as episodes that have the channels and actions of a model.
 
@@ -36,6 +36,7 @@ def read_recorded_traces(
         paths: Files of the recordings, made by policy nodes.
         model_path: The model's file, for error texts.
         model: The model.
+        unknown: Value of a channel before its first reading in an episode.
 
     Raises:
         ValueError: A recording cannot be read, lacks channels or actuators of the model, or has
@@ -45,7 +46,7 @@ def read_recorded_traces(
     for path, arrays, wiring in _read_recordings_of_one_rate(paths):
         order = ActionCommandConverter(wiring, str(model_path), model)
         traces += _iterate_recorded_episodes(
-            path, arrays, model.task.channels, order.convert_to_action
+            path, arrays, model.task.channels, order.convert_to_action, unknown
         )
     _check_any_episode(traces, paths)
     return traces
@@ -108,6 +109,7 @@ def _iterate_recorded_episodes(
     arrays: RecordedArrays,
     channels: Sequence[str],
     convert_to_action: Callable[[np.ndarray], np.ndarray],
+    unknown: float = 0.0,
 ) -> Iterator[EpisodeTrace]:
     """Yield the episodes of one recording, which is cut at each reset and each long pause."""
     if lacking := [name for name in channels if name not in arrays.ids]:
@@ -126,8 +128,10 @@ def _iterate_recorded_episodes(
             continue
         newest = NewestReadings()
         actions = [convert_to_action(arrays.commands[tick]) for tick in ticks[:-1]]
+        filled = np.array([newest(readings[tick]) for tick in ticks])
+        was_read = np.logical_or.accumulate(~np.isnan(readings[ticks]))
         yield EpisodeTrace(
-            np.array([newest(readings[tick]) for tick in ticks]),
+            np.where(was_read, filled, unknown),
             np.clip(np.array(actions), -1.0, 1.0).astype(np.float32),
             disturbed=False,
         )

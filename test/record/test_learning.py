@@ -16,13 +16,15 @@ from an_control.learning.dagger.cloning import CloningSettings, fit_network_to_c
 from an_control.learning.dagger.recorded import RecordedTeaching, read_task_and_episodes
 from an_control.learning.dagger.settings import make_smoke_test_settings, read_recipe
 from an_control.learning.dagger.streams import DaggerEpisode
+from an_control.learning.excitation import ExcitationOptions, record_excitation
 from an_control.learning.recordings import read_recorded_traces, read_task_and_traces
 from an_control.learning.runs.run_folder import pack_checkpoint, unpack_checkpoint
 from an_control.learning.teacher.teachers import make_network_teacher
 from an_control.monitor.excitation import read_excitation
 from an_control.policy import read_model, write_model
 from an_control.policy.task import Task
-from an_control.record.reader import load_recorded_wiring
+from an_control.record.arrays import RecordedArrays, read_arrays
+from an_control.record.reader import Bag, load_recorded_wiring
 
 
 @pytest.fixture
@@ -143,6 +145,22 @@ def test_the_verb_clones_recordings_into_a_network_in_order(
     assert "--recipe: not with --ordered" in capsys.readouterr().err
     assert main(["distill", "tiny", "--out", str(tmp_path / "other"), "--ordered"]) == 2
     assert "only with --bag" in capsys.readouterr().err
+
+
+def test_no_excitation_is_made_of_channels_that_are_missing_at_the_beginning(
+    stand: Stand, walked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_late(bag: Bag) -> RecordedArrays:
+        arrays = read_arrays(bag)
+        arrays.readings[np.flatnonzero(np.diff(arrays.episode, prepend=-1)), 1] = np.nan
+        return arrays
+
+    monkeypatch.setattr("an_control.learning.recordings.read_arrays", read_late)
+    options = ExcitationOptions(Path(stand.model), bag=(walked,) * 5)
+    with pytest.raises(ValueError, match=f"missing at the beginning of episodes: {IDS[1]}$"):
+        record_excitation(options, read_model(stand.model))
+    traces = read_recorded_traces([walked], stand.model, read_model(stand.model))
+    assert traces[0].readings[0, 1] == 0.0 and np.isfinite(traces[0].readings).all()
 
 
 def test_an_excitation_is_the_mean_beginning_of_recorded_episodes(
