@@ -185,12 +185,7 @@ def grade_diagnosis(diagnosis: Diagnosis, recording: Recording, mistakes: Sequen
     right = make_expected_wiring(recording, mistakes)
     if is_diagnosed_wiring_right(diagnosis.corrected, right, recording):
         return "ambiguous" if diagnosis.alternatives else "found"
-    if any(
-        is_diagnosed_wiring_right(
-            diagnosis.corrected, make_expected_wiring(recording, [one]), recording
-        )
-        for one in mistakes
-    ):
+    if find_only_diagnosed_mistake(diagnosis, recording, mistakes) is not None:
         return "partly"
     if diagnosis.findings:
         return "wrong"
@@ -198,6 +193,17 @@ def grade_diagnosis(diagnosis: Diagnosis, recording: Recording, mistakes: Sequen
     if any((one.kind, frozenset(one.members)) in unseen for one in mistakes):
         return "unseen"
     return "said" if diagnosis.notes else "missed"
+
+
+def find_only_diagnosed_mistake(
+    diagnosis: Diagnosis, recording: Recording, mistakes: Sequence[Mistake]
+) -> Mistake | None:
+    """Return the mistake that alone explains the diagnosis, or None if there is none."""
+    for one in mistakes:
+        right = make_expected_wiring(recording, [one])
+        if is_diagnosed_wiring_right(diagnosis.corrected, right, recording):
+            return one
+    return None
 
 
 def cut_recording_to_start(recording: Recording, ticks: int) -> Recording:
@@ -211,11 +217,13 @@ def cut_recording_to_start(recording: Recording, ticks: int) -> Recording:
 
 
 def run_mistake_trial(
-    robot: Robot, mistakes: Sequence[Mistake], seed: int, *, returns: bool
+    robot: Robot, mistakes: Sequence[Mistake], seed: int, *, returns: bool, checks: int = 1
 ) -> dict[str, Any]:
     """Run a robot with mistakes in its wiring, let the doctor examine it, and return the results.
 
-    The result "outcome" is a word of `grade_diagnosis`. If `returns` is true, four more results are
+    The result "outcome" is a word of `grade_diagnosis`. If only one of several mistakes was found,
+    it is repaired, and the robot runs again and is examined again, up to `checks` times in all; the
+    outcome is then a list such as "partly, found". If `returns` is true, four more results are
     measured: the seconds until the mistakes are found, and the sum of rewards with the mistakes,
     after their repair, and without mistakes.
     """
@@ -234,6 +242,12 @@ def run_mistake_trial(
             break
     row["cpu_s"] = round(time.process_time() - begin_s, 2)
     row["findings"] = [f"{', '.join(one.members)}: {one.text}" for one in diagnosis.findings]
+    found = find_only_diagnosed_mistake(diagnosis, part, mistakes)
+    if row["outcome"] == "partly" and checks > 1:
+        left = [one for one in mistakes if one != found]
+        again = run_mistake_trial(robot, left, seed + 1, returns=False, checks=checks - 1)
+        row["outcome"] += f", {again['outcome']}"
+        row["findings"] += again["findings"]
     if returns:
         fixed = diagnosis.corrected
         row["return"] = robot.record_run_and_mean_return(mistakes, seed=seed)[1]
@@ -291,7 +305,7 @@ def iterate_named_trials(options: argparse.Namespace) -> Iterator[tuple[str, Any
                 yield (
                     f"random/{name}/{options.mistakes}/{number}",
                     lambda n=name, k=number: run_trial_with_random_mistakes(
-                        get_robot(n), k, options.mistakes
+                        get_robot(n), k, options.mistakes, options.checks
                     ),
                 )
 
@@ -315,11 +329,12 @@ def run_trial_without_mistakes(
 
 
 def run_trial_with_random_mistakes(
-    robot: Robot, trial_number: int, mistake_count: int
+    robot: Robot, trial_number: int, mistake_count: int, checks: int
 ) -> dict[str, Any]:
     """Run a robot with random mistakes in its wiring; return the results of `run_mistake_trial`.
 
-    `trial_number` is the seed of the mistakes, `mistake_count` their number.
+    `trial_number` is the seed of the mistakes, `mistake_count` their number. After each finding
+    that leaves a mistake, the robot is repaired and examined again, up to `checks` times in all.
     """
     rng = np.random.default_rng([trial_number, mistake_count])
     clean = getattr(robot, "clean", None)
@@ -333,7 +348,7 @@ def run_trial_with_random_mistakes(
         one = draw_random_wiring_mistake(robot, clean, rng)
         if not {name for other in mistakes for name in other.members} & set(one.members):
             mistakes.append(one)
-    row = run_mistake_trial(robot, mistakes, 2000 + trial_number, returns=False)
+    row = run_mistake_trial(robot, mistakes, 2000 + trial_number, returns=False, checks=checks)
     row["mistakes"] = [f"{one.kind} {', '.join(one.members)} {one.value:.4g}" for one in mistakes]
     return row
 
@@ -367,6 +382,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first-trial", type=int, default=0, help="of the random ones")
     parser.add_argument("--trials", type=int, default=75, help="random trials of each robot")
     parser.add_argument("--mistakes", type=int, default=1, help="at once, of random trials")
+    parser.add_argument("--checks", type=int, default=1, help="of a robot, each after a repair")
     parser.add_argument("--robots", nargs="+", default=list(ROBOTS), choices=list(ROBOTS))
     parser.add_argument("--others", nargs="+", default=list(OTHERS), help="of right wirings")
     parser.add_argument("--seconds", type=float, default=10.0, help="of right wirings")
