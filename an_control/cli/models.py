@@ -194,12 +194,20 @@ class NewModelCommand:
             raise InputError(f"--weight-scale {self.weight_scale}: must be 0 or more")
         if self.seed < 0:
             raise InputError(f"--seed {self.seed}: must be 0 or more")
+        if self.out.suffix != ".safetensors":
+            raise InputError(f"--out {self.out}: must end in .safetensors")
         task = (
             self._make_task_from_wiring()
             if self.robot.endswith((".yaml", ".yml"))
             else self._make_task_from_environment()
         )
         channels, actions = len(task.channels), len(task.actuators)
+        arrays = [id_ for id_ in task.channels if "*" in id_]
+        if self.ordered and arrays:
+            raise InputError(
+                f"{self.robot}: channels.{arrays[0]}: --ordered needs one entry for each channel,"
+                " as the number of channels of an entry with a * is not known"
+            )
         sizes: Sizes = make_paper_sizes(actions, queries=16, hidden_layers=1)
         if self.ordered:
             sizes = MlpSizes(channels, actions, [16])

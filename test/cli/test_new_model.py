@@ -38,9 +38,16 @@ def test_an_environments_model_may_need_its_order_or_never_act(tmp_path):
         ("nothing.yaml", [], "nothing.yaml"),
         ("an_control_sim:an_control/PuzzlePong-v0", [], "camera"),
         ("CartPole-v1", ["--weight-scale", "-1"], "--weight-scale -1.0"),
+        (str(ROOT / "config/mobile_base.yaml"), ["--ordered"], "channels.scan.right.*"),
     ],
 )
 def test_bad_input_ends_with_2_and_names_it(tmp_path, capsys, robot, more, named):
     out = tmp_path / "m.safetensors"
     assert main(["new-model", robot, "--out", str(out), *more]) == 2
     assert named in capsys.readouterr().err and not out.exists()
+
+
+def test_a_model_is_not_written_into_a_file_of_another_kind(tmp_path, capsys):
+    out = tmp_path / "policy.onnx"
+    assert main(["new-model", str(ROOT / "config/ant.yaml"), "--out", str(out)]) == 2
+    assert "must end in .safetensors" in capsys.readouterr().err and not out.exists()
