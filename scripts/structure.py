@@ -205,7 +205,8 @@ def format_table(folders: Mapping[str, CodeFolder]) -> str:
 def draw_folders(folders: Mapping[str, CodeFolder], path: Path, title: str) -> None:
     """Draw each folder as a box, and the imports between folders as arrows.
 
-    A folder stands one level above the folders that it imports, and is wider with more lines.
+    A folder stands one level above the folders that it imports. The more lines of code it has, the
+    wider its box is.
 
     Args:
         folders: The folders, by name.

@@ -69,5 +69,8 @@ STEPS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train the Ant's teacher, students and monitor, unless done; return the exit status."""
+    """Train the Ant's teacher, students and monitor, and return the exit status.
+
+    Steps that have succeeded before are skipped.
+    """
     return run_steps(RUNS, STEPS, make_step_parser(__doc__).parse_args(arguments))

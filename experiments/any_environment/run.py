@@ -23,5 +23,8 @@ STEPS = tuple(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Learn policies for three gymnasium environments, unless done; return the exit status."""
+    """Learn policies for three gymnasium environments, and return the exit status.
+
+    Steps that have succeeded before are skipped.
+    """
     return run_steps(RUNS, STEPS, make_step_parser(__doc__).parse_args(arguments))

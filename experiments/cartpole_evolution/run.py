@@ -106,7 +106,10 @@ def draw_learning_curves(folders: Sequence[Path], picture: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Evolve CartPole policies unless done, draw their curves, and return the exit status."""
+    """Evolve CartPole policies, draw their learning curves, and return the exit status.
+
+    Steps that have succeeded before are skipped.
+    """
     parser = make_step_parser(__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--generations", type=int, default=20_000)

@@ -36,5 +36,8 @@ STEPS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train two student policies for the swing-up CartPole, unless done; return the exit status."""
+    """Train two student policies for the swing-up CartPole, and return the exit status.
+
+    Steps that have succeeded before are skipped.
+    """
     return run_steps(RUNS, STEPS, make_step_parser(__doc__).parse_args(arguments))

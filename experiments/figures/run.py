@@ -137,7 +137,10 @@ def run_figure_command(command: FigureCommand, results_file: Path) -> int:
 
 
 def read_evaluation_results(results: Path) -> dict[str, Any]:
-    """Return the entries of an evaluation's JSON file by disturbance, such as "none,delay=1"."""
+    """Return the entries of an evaluation's JSON file, one for each disturbance.
+
+    The keys are the disturbances as text, such as "none,delay=1".
+    """
     from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol
 
     rows = json.loads(results.read_text(encoding="utf-8"))["protocols"]

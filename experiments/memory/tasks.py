@@ -79,7 +79,7 @@ class RepeatPrevious:
     At each step the input is the suit of the newest card, one of four.
 
     Args:
-        level: "Easy", "Medium" or "Hard".
+        level: "Easy", "Medium" or "Hard": the card came 3, 31 or 63 steps ago.
     """
 
     features = answers = SUITS

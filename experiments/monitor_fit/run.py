@@ -369,6 +369,9 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Test identity monitors on changed robots, unless done; return the exit status."""
+    """Test identity monitors on changed robots, and return the exit status.
+
+    Cells of the results table that are complete already are skipped.
+    """
     measure_unfinished_cells(parse_arguments(arguments))
     return 0

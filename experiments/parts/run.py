@@ -139,7 +139,10 @@ class ComparedPolicy:
         return {**how, "options": self.training_options}
 
     def train_and_evaluate(self, teacher: Path, seed: int, minutes: float, episodes: int) -> None:
-        """Train the policy to imitate the teacher, and evaluate it, unless done for this seed."""
+        """Train the policy to imitate the teacher, and evaluate it.
+
+        If this has been done before with this seed, nothing is done.
+        """
         folder = self.runs_folder / str(seed)
         if not write_settings_and_tell_if_unfinished(
             folder, self.make_run_settings(teacher, minutes, episodes)

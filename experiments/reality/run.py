@@ -1,4 +1,4 @@
-"""Evaluate the Ant, the cars and Pong under faults of real robots: late, lost and noisy messages.
+"""Evaluate the Ant, the cars and Pong in simulation with faults such as late and lost messages.
 
     python -m experiments reality [--episodes 100] [--camera-episodes 20] [--smoke]
 
@@ -20,14 +20,14 @@ ANT = (
     *("reset+100,missing=0.1", "reset+25,missing=0.1", "reset,missing=0.25"),
     *("reset+100,missing=0.25", "25,swap=2", "25,jitter=0.05"),
 )
-"""Disturbances with the faults of real robots; the first one, for comparison, has none."""
+"""Disturbances, most of which are faults that real robots have."""
 CAMERA = ("reset", "reset,delay=1", "reset,lose=0.1", "reset,repeat=0.1")
 
 
 def make_steps(
     runs: Path, episodes: int, camera_episodes: int, *, smoke: bool = False
 ) -> list[ExperimentStep]:
-    """Return the steps (command lines) that evaluate policies under faults of real robots.
+    """Return the steps (command lines) that evaluate policies on simulated robots with faults.
 
     They write into the folder `runs`. `camera_episodes` is the number for policies that see camera
     pictures, `episodes` that for the Ant. A short test (`smoke`) has only the Ant, with two
@@ -65,7 +65,10 @@ def make_steps(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Evaluate policies under faults of real robots, unless done; return the exit status."""
+    """Evaluate policies on simulated robots with faults, such as late messages.
+
+    Steps that have succeeded before are skipped. Return the exit status.
+    """
     parser = make_step_parser(__doc__)
     add_smoke_option(parser)
     parser.add_argument(

@@ -180,7 +180,10 @@ BARS = (
 
 
 def run_learning_steps(options: argparse.Namespace) -> int:
-    """Learn models from recordings and evaluate them, unless done; return the exit status."""
+    """Learn models from recordings, evaluate them, and return the exit status.
+
+    Steps that have succeeded before are skipped.
+    """
     status = 0 if options.table else run_steps(RUNS, STEPS, options)
     if not options.list:
         write_results()
