@@ -34,9 +34,9 @@ class WiringError(ValueError):
     Args:
         file: Path of the wiring file.
         key: Dotted key in the file, such as `channels.height.scale`; "" for the whole file.
-        value: The value that is not allowed, or a `Description` of the value. A long one is
-            shortened.
-        allowed: Description of what is allowed for this key; "" if the value is a `Problem`.
+        value: The value that is not allowed; a long one is shortened. A `Description` stands for a
+            value that is described in words, a `Problem` is printed as it is.
+        allowed: Description of what is allowed for this key; "" if `value` is a `Problem`.
     """
 
     def __init__(self, file: str | Path, key: str, value: object, allowed: str = "") -> None:

@@ -57,11 +57,12 @@ class SourceConfig:
         name: Name of the source in the wiring file.
         topic: Topic to subscribe to.
         type: Message type, such as `sensor_msgs/msg/JointState`.
-        max_age_s: Age in seconds above which a message is not used; 0 means no maximum.
-        required: Whether the safe command (that does no harm) is sent while no message of this
-            source can be used.
-        weight: Weight of all channels of this source together, when the share of present channels
-            is compared with `min_present_share`; None gives each channel the weight 1.
+        max_age_s: Maximum age of a message in seconds. An older message is not used; 0 means no
+            maximum.
+        required: Whether the safe command, which does no harm, is sent to the robot while the
+            source has no message that can be used.
+        weight: Weight of this source's channels together in the share of present channels, which
+            `min_present_share` bounds. None gives each channel the weight 1.
         rate_hz: Number of messages per second on the topic; None if it is the control rate.
     """
 

@@ -241,7 +241,10 @@ class ElementPresence:
         self.count = int(np.count_nonzero(expected | (last == now_ns)))
 
     def stop_expecting_absent_elements(self) -> None:
-        """Stop expecting elements that have been missing for longer than `gone_ns` plus 1 s."""
+        """Stop expecting further messages to have elements that have been missing for long.
+
+        The limit is 1 s more than `gone_ns`, the time in ns after which an element may be dropped.
+        """
         if not self.complete:
             self.expected &= np.abs(self._now_ns - self._last_ns) <= self.gone_ns + PROVEN_NS
             present = self._last_ns == self._now_ns
@@ -321,7 +324,7 @@ class Reader(ABC):
         """
 
     def explain_invalid_number(self, channel_index: int) -> str:
-        """Return why a channel is missing although the message holds its number, as text.
+        """Return text on why a number in a message cannot be used, so that its channel is missing.
 
         Args:
             channel_index: Index of the channel among those of this reader.
@@ -448,9 +451,9 @@ class FieldReader(Reader):
         return None
 
     def explain_invalid_number(self, channel_index: int) -> str:
-        """Return why a channel is missing although the message holds its number, as text.
+        """Return text on why a number in a message cannot be used, so that its channel is missing.
 
-        The reason may be that the message declares the number unavailable.
+        For example, another field of the message may say that the number is not available.
 
         Args:
             channel_index: Index of the channel among those of this reader.
@@ -464,11 +467,12 @@ INVALID_QUATERNION = "the quaternion is zero or not finite"
 
 
 def make_quaternion_getter(path: str, names: Sequence[str]) -> Callable[[Any], list[float]]:
-    """Return a function that computes angles (rad), or other numbers, of a message's quaternion.
+    """Return a function that computes numbers, such as the yaw, from a message's quaternion.
 
     Args:
         path: Dotted attribute path of the quaternion.
-        names: Names of the numbers, such as "yaw".
+        names: Names of the numbers: "roll", "pitch" or "yaw" (angles in rad), or "gravity_x",
+            "gravity_y" or "gravity_z" (of the unit vector that points down, in the body's frame).
     """
     get = attrgetter(*(f"{path}.{axis}" for axis in "xyzw"))
     functions = [QUATERNIONS[name] for name in names]
@@ -489,8 +493,8 @@ class Wildcard:
         prefix: Text before the element's name or index; both together replace the `*`.
         taken_ids: Ids that are in use. All wildcards of a wiring share this set, so that no id is
             given twice.
-        by_name: True if elements are identified by name, so that each message may hold other
-            elements; False if they are identified by index.
+        by_name: True if elements are identified by name, False if by index. With names, one message
+            may hold other elements than the message before.
     """
 
     def __init__(
@@ -613,7 +617,7 @@ class GrowingReader(Reader):
         self._presence.gone_ns = delay_ns
 
     def stop_expecting_absent_channels(self) -> None:
-        """Stop expecting elements that are missing 1 s longer than `set_removal_delay_ns` says."""
+        """Stop expecting elements that have been missing 1 s longer than the removal delay."""
         self._presence.stop_expecting_absent_elements()
 
     def has_same_wildcard(self, other: GrowingReader) -> bool:
