@@ -54,7 +54,9 @@ class HandOverPolicy(WrappingPolicy):
         """Whether the ordered policy has taken over from the student."""
 
     def step_array(self, values: np.ndarray, ids: Sequence[str]) -> np.ndarray:
-        """Return the action (A,) for one tick, of the student or of the policy that has taken over.
+        """Compute one tick and return the action (A,) of the policy that acts at present.
+
+        This is first the student, and the main policy once it has taken over.
 
         Args:
             values: (N,) the readings.

@@ -21,8 +21,9 @@ PolicyInput = np.ndarray
 class ComparisonWithExpectation(NamedTuple):
     """A comparison of a tick's readings with those predicted from the tick before.
 
-    `costs` says how badly the reading of each input slot fits the prediction for each channel,
-    `excess` how badly all readings fit under the present assignment of slots to channels.
+    `costs` says how badly the reading of each input slot fits the prediction for each channel.
+    `excess` says how much worse than usual the readings fit if each channel reads the slot that is
+    presently assigned to it.
     """
 
     costs: np.ndarray

@@ -127,9 +127,9 @@ class IdentityMonitor:
         self._costs.noise_sd = 0.0
 
     def start_episode_with_assumed_slots(self, slots: np.ndarray) -> None:
-        """Start an episode with the assumption that the channels are fed by given input slots.
+        """Start an episode with an assumption about which input slot feeds which channel.
 
-        From the first tick on, the policy gets each signal under the id of its channel.
+        From the first tick on, each channel gets the reading of the slot that is assumed for it.
 
         Args:
             slots: (N,) the input slot that is assumed to feed each channel.

@@ -70,7 +70,7 @@ class MonitoredPolicy(WrappingPolicy):
         signal it gets."""
 
     def start_episode_with_assumed_slots(self, slots: np.ndarray) -> None:
-        """Start an episode with the assumption that the channels are fed by given input slots.
+        """Start an episode with an assumption about which input slot feeds which channel.
 
         Args:
             slots: (N,) the input slot that is assumed to feed each channel.

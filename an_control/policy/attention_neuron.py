@@ -69,7 +69,7 @@ class AttentionNeuron(PreviousActionMixin, Policy):
 
     @property
     def channel_state(self) -> AttentionNeuron:
-        """The policy itself, as the interface to its neurons' states by channel id."""
+        """The policy itself, because it has the methods of a `ChannelState`."""
         return self
 
     def reset_channels(self, ids: Sequence[str] | None = None) -> None:

@@ -78,9 +78,9 @@ def advance_lstm_neurons(values, neurons, input_weights, hidden, state):
     Args:
         values: (N,) the readings.
         neurons: (N,) the index of each channel's row in `state`.
-        input_weights: (1 + F, 4d) row 0 holds sums that the caller has computed from the inputs of
-            all channels in common; the neuron's own inputs are added to them. Row 1 holds the
-            weights of the reading; row 2, if F is 2, those of its change since the last tick.
+        input_weights: (1 + F, 4d) row 0 is what the bias and the inputs that all channels share
+            add to each gate, and is the same for all neurons. Row 1 holds the weights of the
+            reading; row 2, if F is 2, those of its change since the last tick.
         hidden: (d, 4d) the weights of the neurons' own outputs.
         state: (rows, 2d + 1) for each neuron its outputs h, its cells c and its previous reading;
             changed.
@@ -134,9 +134,8 @@ def advance_stacked_neurons(values, neurons, input_weights, state):
     Args:
         values: (N,) the readings.
         neurons: (N,) the index of each channel's row in `state`.
-        input_weights: (1 + k, d) row 0 holds sums that the caller has computed from the shared
-            inputs; the neuron's own inputs are added to them. Row i holds the weights of the i-th
-            newest reading.
+        input_weights: (1 + k, d) row 0 is what the bias and the shared inputs add to each unit,
+            and is the same for all neurons. Row i holds the weights of the i-th newest reading.
         state: (rows, d + k) for each neuron its outputs h, then its k newest readings; changed.
     """
     inputs, d = len(input_weights) - 1, input_weights.shape[1]

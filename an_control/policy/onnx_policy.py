@@ -151,7 +151,7 @@ class ObservationBuilder:
         Args:
             readings: (N,) the readings in the network's order.
             previous_action: (A,) the previous action, in [-1, 1].
-            out: (inputs,) receives the observation.
+            out: The network's input vector, which receives the observation.
         """
         self._readings[:] = readings
         np.multiply(previous_action, self._limit, out=self._previous)

@@ -51,7 +51,7 @@ def step_gru(
         arrays: Arrays by name; ``prefix.input``, ``.bias``, ``.hidden`` and ``.hidden_bias`` are
             used, with rows in the order of the gates reset, update, new.
         prefix: The prefix of these arrays' names.
-        inputs: The inputs (inputs,).
+        inputs: The input vector.
         units: The units (U,) before the step.
     """
     entering = arrays[f"{prefix}.input"] @ inputs + arrays[f"{prefix}.bias"]
@@ -88,7 +88,7 @@ class RecurrentLayers:
         """The inputs (n, U) of each layer in the window, the oldest first."""
 
     def step(self, x: np.ndarray) -> np.ndarray:
-        """Compute one tick; return the output (U,) float64 for the inputs `x` (inputs,)."""
+        """Compute one tick for the input vector `x`; return the output (U,) of U units, float64."""
         weight = self._weight
         if self._sizes.kind == "gru":
             self._output = step_gru(weight, "recurrence", x, self._output)

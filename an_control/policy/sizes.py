@@ -165,7 +165,7 @@ GATES = {"lstm": 4, "gru": 3}
 class RecurrenceSizes:
     """The sizes of recurrent layers between the attention message and the head.
 
-    The layers take an array (inputs,) and return an array (units,), once a tick.
+    Once a tick the layers take a vector and return a vector of length `units`.
 
     Attributes:
         kind: ``lstm`` (Hochreiter & Schmidhuber 1997), ``gru`` (Cho et al. 2014), or a transformer
