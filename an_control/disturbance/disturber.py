@@ -588,13 +588,13 @@ class Disturber:
         return np.concatenate([slots, noise]), named
 
     def plan_episode_disturbances(self, steps: int) -> DisturbancePlan:
-        """Choose at random the shuffles, missing channels, copies and noise of an episode's start.
+        """Choose at random an episode's shuffles, missing channels, copied channels and noise.
 
         Call it right after `start_episode`, and do not call `disturb` in the same episode, because
         both draw the same random numbers. The disturber must have no schedule of changes.
 
         Args:
-            steps: The number of ticks.
+            steps: The number of ticks, from the start of the episode, for which to choose.
         """
         assert not self._schedule
         every = self.settings.shuffle.every

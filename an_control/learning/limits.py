@@ -31,7 +31,7 @@ class SettingLimits:
         return "" if self.low == -math.inf else f"{self.low:g} or more"
 
     def allow(self, number: float) -> bool:
-        """Return whether a number is within the bounds. Infinity is allowed only without bounds."""
+        """Return whether a number is within the bounds; infinity only if both are infinite."""
         above = number > self.low if self.over else number >= self.low
         return above and number <= self.high and (number < math.inf or self.low == -math.inf)
 

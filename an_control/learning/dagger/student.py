@@ -80,8 +80,9 @@ class StudentParts(nn.Module):
             state: State of the recurrent layer before the first step.
 
         Returns:
-            Two values: the inputs of the head, which are the layer's outputs (T, B, U) or, without
-            a layer, the messages; and the layer's state after the last step.
+            Two values. The first is the input of the head: the outputs (T, B, U) of the layer's U
+            units, or the messages if there is no layer. The second is the layer's state after the
+            last step.
         """
         if self.recurrence is None:
             return message, state
@@ -378,10 +379,11 @@ class StudentOutput(NamedTuple):
 
 
 class Student(nn.Module):
-    """Torch module of a student that identifies its input channels and imitates a teacher.
+    """Torch module of a student, which imitates a teacher that gets its channels in order.
 
-    Its attention has one query for each channel. Shapes in this class: T steps, B episodes, N input
-    slots, A actions, n channels.
+    The student gets readings from N input slots, which may carry the n channels in any order. Its
+    attention, with one query for each channel, finds out which channel each slot carries. Shapes in
+    this class: T steps, B episodes, A actions.
 
     Args:
         channels: Number n of channels.

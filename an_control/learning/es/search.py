@@ -98,10 +98,11 @@ class HintedForm(PolicyForm):
 
     @property
     def free_parameter_shapes(self) -> Shapes:
-        """Return the shapes of the free parameters by name, in the order of the vector.
+        """Return the names and shapes of the arrays that form a vector, in their order in it.
 
-        They are the arrays of the parametrisation `own`, followed by the array of the channels'
-        hints.
+        A vector describes a policy and its hints. First come the arrays of the policy, as in
+        `own.free_parameter_shapes`. The last array, "codes", holds the hints, which tell each
+        channel's network which channel it reads.
         """
         return {**self.own.free_parameter_shapes, "codes": (self.channels, 4 * self.own.neuron)}
 

@@ -399,8 +399,8 @@ def play_and_record_episode(
         driver: Chooses the actions.
         disturber: Object that disturbs all readings, also those after the last step; None for no
             disturbance.
-        undisturbed: Whether the driver always sends the policy's own actions. The field `disturbed`
-            of the returned trace is the opposite.
+        undisturbed: True if the driver always returns the policy's own actions. It does not change
+            the episode, but sets the field `disturbed` of the result to False.
         max_steps: Maximum number of steps; None for the environment's own.
 
     Raises:

@@ -74,8 +74,8 @@ def validate_monitor_and_add_result_to_model(
         model: A policy with a forward model.
         faults: The disturbances with which the forward model was trained.
         seed: Seed of the episodes and the permutations.
-        ticks: Number of ticks to play with each disturbance, for example with another mass of the
-            robot.
+        ticks: Number of ticks to play with each disturbance. Changes of the robot, such as another
+            mass, are disturbances too.
 
     Raises:
         ValueError: The model has no forward model to validate.
