@@ -55,7 +55,7 @@ IMAGES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
 class AngleDetector:
     """Detector of an angle that jumps by a full turn, or grows over more than one turn.
 
-    Pass the successive values of a number, such as a joint position, to `record_value`.
+    Pass the successive values of a message field, such as a joint position, to `record_value`.
     """
 
     def __init__(self) -> None:
@@ -64,10 +64,10 @@ class AngleDetector:
         self._jumps = False
 
     def record_value(self, value: float) -> None:
-        """Take the next value of the number into account.
+        """Record the next value of the message field that may be an angle.
 
         Args:
-            value: The value, in rad if the number is an angle.
+            value: The value, in rad if the field is an angle.
         """
         if self._first is None:
             self._first = self._last = value
@@ -80,10 +80,10 @@ class AngleDetector:
         """Return advice to read an angle's sine and cosine if the angle jumps or grows.
 
         Args:
-            path: The path of the message field that holds the number, such as "position[hip_1]".
+            path: The path of the message field, such as "position[hip_1]".
 
         Returns:
-            The advice as text for the user; "" if the number neither jumps nor grows.
+            The advice as text for the user; "" if the field's value neither jumps nor grows.
         """
         moved = abs(self._last - (self._first or 0.0))
         grows = moved > math.tau and moved > STRAIGHT * self._travelled
@@ -360,9 +360,10 @@ def iterate_message_number_ranges(
 ) -> Iterator[tuple[str, float, float]]:
     """Yield (field path, lowest value, highest value) for each number in a message.
 
-    For example ("linear.x", 0.5, 0.5): both values are the number itself. Only a long array without
-    names gives one path, such as "ranges[*]", with the lowest and highest of its elements. Stamps
-    and covariances are left out. A quaternion is given as roll, pitch and yaw.
+    For example ("linear.x", 0.5, 0.5): both values are the number itself. Each element of an array
+    has a path of its own. But a long array without names has a single path, such as "ranges[*]",
+    with the lowest and highest of its elements. Stamps and covariances are left out. A quaternion
+    is given as roll, pitch and yaw.
 
     Args:
         message: The message.

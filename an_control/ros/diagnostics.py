@@ -510,8 +510,9 @@ def make_monitor_diagnostics(
     """Return a diagnostic status of the monitor, which detects rewired sensors.
 
     Returns:
-        Three values: whether every sensor's signal is known to arrive at the channel that it is
-        wired to, a description in words, and further values by name, such as "rewires detected".
+        Three values. The first is True if every sensor's signal arrives at the channel that it is
+        wired to, and False if some signal does not or if this is unknown. The second describes the
+        status in words. The third is a dict of further values, such as "rewires detected".
     """
     fine, text = False, "all signals are where they are wired"
     if report.waiting:

@@ -85,8 +85,9 @@ def make_recorder(node: Node, settings: Settings, controller: Controller) -> Nod
 def make_recording_size_limits(settings: Settings) -> Limits:
     """Return the limits of a recording's size that a node's parameters ask for.
 
-    Old data is deleted only as whole files. So if the total size is limited, each file is limited
-    too. If its own limit is not set or is above the total, it is a quarter of the total.
+    Old data is deleted only as whole files. So if the total size is limited, the size of each file
+    must be limited too. A file limit that is not set, or is above the total limit, is replaced by a
+    quarter of the total limit.
     """
     split_bytes = int(settings.record_split_mb * MB)
     total_bytes = int(settings.record_max_mb * MB)

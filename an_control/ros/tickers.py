@@ -141,8 +141,8 @@ class LockstepTicker(Ticker):
         sources: Names of the sources (subscribed topics).
         wait_s: Seconds to wait for the other sources after the first message since a tick.
         tick: Called to make a tick, with the stamp of its readings.
-        on_repeated_stamp: Called when a stamp that has been acted on comes again, because the
-            command for it was lost.
+        on_repeated_stamp: Called when a message has the stamp of the newest tick again. The
+            simulator sends it again if the command of this tick was lost.
     """
 
     lockstep = True

@@ -60,10 +60,10 @@ ORDER = ("robot", "drawing", "channels", "wiring", "diagnostics", *FREQUENT)
 
 
 class Track:
-    """A sequence of messages of one kind, such as pictures, by which the page shows a recording.
+    """A sequence of messages of one kind, such as pictures, with their times in a recording.
 
-    Each message has the recorded time from which it is shown. One thread may add messages while
-    another one looks them up.
+    When the page shows a time in the recording, it shows the newest message up to that time. One
+    thread may add messages while another one looks them up.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Track:
         """Append a message, unless it equals the last one; return the number of bytes added.
 
         Args:
-            at_s: The recorded time in seconds, not before that of the last message.
+            at_s: The message's time in the recording in seconds, not before that of the last one.
             message: The encoded message.
         """
         times, messages = self._kept
@@ -84,10 +84,10 @@ class Track:
         return len(message)
 
     def find_message_at(self, at_s: float) -> bytes | None:
-        """Return the message that is shown at a recorded time; None if there is none yet.
+        """Return the message that is shown at a time in the recording; None if there is none yet.
 
         Args:
-            at_s: The recorded time in seconds.
+            at_s: The time in the recording in seconds.
         """
         times, messages = self._kept
         place = bisect_right(times, at_s)
@@ -151,11 +151,11 @@ class RecordedFrames:
         self.computed = True
 
     def add_message(self, name: str, at_s: float, update: schema.Update | bytes) -> None:
-        """Store a message that the page shows from a recorded time on.
+        """Store a message that the page shows from a time in the recording on.
 
         Args:
             name: The kind of message, one of `ORDER`.
-            at_s: The recorded time in seconds.
+            at_s: The time in the recording in seconds.
             update: The update, or the bytes of a picture.
         """
         message = update if isinstance(update, bytes) else schema.encode_update(update)
@@ -355,10 +355,10 @@ def describe_recorded_event(event: dict[str, Any]) -> str:
 
 
 class RecordedRobot:
-    """A recording that is shown in all connected browsers; all show the same recorded time.
+    """A recording that is shown in all connected browsers; all show the same time in it.
 
     Args:
-        frames: The messages by which the page shows the recording.
+        frames: The messages that the page shows at each time in the recording.
     """
 
     def __init__(self, frames: RecordedFrames) -> None:
@@ -416,7 +416,7 @@ class RecordedRobot:
         ]
 
     def _make_playback_updates(self) -> list[schema.Update]:
-        """Return the updates about the recorded time that is shown, and the events until then."""
+        """Return the updates about the time that is shown, and the events until then."""
         frames = self.frames
         marks = [one for one in list(frames.events) if one[0] <= self.at_s]
         place = schema.RecordingUpdate(

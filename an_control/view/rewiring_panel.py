@@ -36,8 +36,8 @@ class WiringChange:
     """A change of the wiring, as values to set in the scrambler and in the policy node.
 
     Attributes:
-        order: The new signal of each input slot that changes, for the scrambler, the node that
-            decides at which slot a sensor's signal arrives.
+        order: The new signal of each input slot that changes. It is set in the scrambler, because
+            that node decides at which slot a sensor's signal arrives.
         parameters: The new value of each parameter of the policy node that changes.
     """
 

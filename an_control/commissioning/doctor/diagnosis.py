@@ -36,10 +36,13 @@ from an_control.monitor.forward_model import ForwardModel
 class DoctorSettings:
     """Thresholds of the search for mistakes in a wiring, such as swapped sensors.
 
-    They were tuned on recordings of four robots (`experiments/doctor`). Three words recur: cost is
-    the negative log-likelihood of readings in nats under a forward model; excess is cost minus the
-    cost in the model's validation; the effect of a motor is its measured effect divided by the
-    predicted one (`Likelihood.estimate_motor_effects`).
+    They were tuned on recordings of four robots (`experiments/doctor`). The descriptions below use
+    these terms:
+
+    - Cost: the negative log-likelihood of the readings in nats, under a forward model.
+    - Excess: the cost minus the cost in the model's validation.
+    - Effect of a motor: the change of the readings that it causes, divided by the change that the
+      forward model predicts (`Likelihood.estimate_motor_effects`).
     """
 
     min_ticks: int = 60

@@ -37,7 +37,7 @@ def make_finding_rows(diagnosis: Diagnosis) -> list[dict[str, Any]]:
 def list_found_mistakes(diagnosis: Diagnosis) -> list[str]:
     """Return one sentence for each mistake that was found in a wiring.
 
-    If other mistakes would explain the recording equally well, one more sentence lists them all.
+    If other mistakes explain the recording as well as one of these, a last sentence names them.
     """
     found = [f"doctor: {_format_names(one.members)} {one.text}" for one in diagnosis.findings]
     if diagnosis.findings and diagnosis.alternatives:

@@ -144,8 +144,8 @@ def find_pairs_and_shared_sensors(
 ) -> tuple[list[Pair], dict[int, list[int]]]:
     """Pair each actuator with the sensors that it moves more than any other actuator does.
 
-    In each group an actuator is paired with one channel at most, or with several if there are more
-    channels than actuators.
+    The channels of a group are spread evenly over the actuators: of C channels, each of A actuators
+    is paired with at most C / A, rounded up.
 
     Args:
         recording: Readings and commands of a robot whose actuators were moved one at a time.

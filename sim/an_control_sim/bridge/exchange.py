@@ -34,8 +34,8 @@ class Exchange:
             If not, each step first waits for an overdue command of the previous step, which it
             could otherwise take for its own.
         publish: Publishes the readings of the current step.
-        spin: Processes incoming messages until a time of `clock` in seconds; it may return earlier.
-            It returns False if that time has passed already.
+        spin: Function that processes ROS messages for a while, given the time at which to stop (in
+            seconds of `clock`). It returns False once this time has passed.
         timeout_s: The maximum seconds of each wait for a command.
         report: Called with the text of each warning for the user.
         clock: Returns the time in seconds.

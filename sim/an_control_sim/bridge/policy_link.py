@@ -63,8 +63,8 @@ class PolicyLink:
         node: The simulator's node.
         policy: The name of the policy node; "" for any node that publishes commands.
         command_topics: The names of the command topics.
-        spin: Processes ROS messages until a time of `time.monotonic()` in seconds; it may return
-            earlier. It returns False if that time has passed already.
+        spin: Function that processes ROS messages for a while, given the time at which to stop
+            (`time.monotonic()` in seconds). It returns False once this time has passed.
         timeout_s: The maximum seconds of each wait.
     """
 
@@ -368,8 +368,8 @@ class DiagnosticsReader:
         If none have arrived yet, this waits for them for up to `FIRST_DIAGNOSTICS_S` seconds.
 
         Args:
-            spin: Processes ROS messages until a time of `time.monotonic()` in seconds; it may
-                return earlier. It returns False if that time has passed already.
+            spin: Function that processes ROS messages for a while, given the time at which to stop
+                (`time.monotonic()` in seconds). It returns False once this time has passed.
         """
         until_s = time.monotonic() + FIRST_DIAGNOSTICS_S
         while not self._parts and spin(until_s):
