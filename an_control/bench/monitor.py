@@ -1,8 +1,8 @@
 """Measure how much time the identity monitor adds to a tick (control step) of a policy.
 
 The identity monitor sits between the sensor readings and the policy. It detects readings that
-arrive on another channel than before without notice (rewiring). The policy runs in the task that it
-was trained for.
+arrive on another channel than before (rewiring) without announcement. The policy runs in the task
+that it was trained for.
 """
 
 from __future__ import annotations

@@ -235,8 +235,8 @@ class Controller:
         wiring_path: The YAML file that connects the robot's topics to the policy.
         model_path: The model file.
         engine: The implementation that computes the policy (see `load_policy`).
-        monitor: The reaction to sensors whose readings arrive on other channels without notice (see
-            `load_policy`); None: as the model file says.
+        monitor: What to do if readings arrive on other channels than before, without announcement:
+            "off", "reset" or "match" (see `load_policy`); None: as the model file says.
         recovery: The mean change of the readings per tick, in their units, below which the robot
             counts as standing still and gets random actions that make it move. 0: never; None: the
             model's value.
@@ -314,7 +314,8 @@ class Controller:
 
         Args:
             now_ns: The time now in ns, against which the age of readings is measured.
-            stamp_ns: The common stamp of the readings in lockstep with a simulator, else None.
+            stamp_ns: In lockstep with a simulator, the common time stamp of the readings; otherwise
+                None.
         """
         readings = self.table.read(now_ns, stamp_ns)
         if self.table.measured is not None:
@@ -532,7 +533,7 @@ class Controller:
 
         Args:
             readings: The readings of the tick.
-            stamp_ns: Their common stamp in lockstep with a simulator, else None.
+            stamp_ns: In lockstep with a simulator, their common time stamp; otherwise None.
         """
         if stamp_ns is not None:
             new = stamp_ns != self.stepped_ns

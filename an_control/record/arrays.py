@@ -39,8 +39,8 @@ class RecordedArrays:
         ids: Ids of the channels (N).
         actuators: Names of the actuators (A).
         time_ns: Time of day of each tick (T,) in ns.
-        stamp_ns: Simulated time of each tick (T,) in ns if simulator and node ran in lockstep, else
-            -1.
+        stamp_ns: Simulated time of each tick (T,) in ns if simulator and node ran in lockstep;
+            otherwise -1.
         episode: Number of the episode of each tick (T,), from 0; a reset or an activation starts a
             new one. Ticks of the inactive node have negative numbers. But if the node was never
             active, they are numbered like episodes.

@@ -510,8 +510,8 @@ class ReplayedSession:
             entry: Message with the recorded command.
 
         Returns:
-            The recorded and the computed command. None if another node sent the command, or if a
-            part of its tick is missing because a black box begins there.
+            The recorded and the computed command. None if another node sent the command, or if the
+            recording begins in the middle of the command's tick (which a black box may do).
 
         Raises:
             BagError: The recording is damaged.

@@ -359,7 +359,8 @@ class Loop:
         are too old. An error in the tick deactivates the node, which then sends the safe command.
 
         Args:
-            stamp_ns: The stamp of the readings to use in lockstep, else None.
+            stamp_ns: In lockstep with a simulator, the time stamp of the readings to use; otherwise
+                None.
         """
         if self._broken:
             return

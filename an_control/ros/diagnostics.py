@@ -103,7 +103,7 @@ class TickTimes:
         self._last_s = np.inf
 
     def compute_duration_percentile_us(self, percent: float) -> float:
-        """Return a percentile of the newest ticks' durations in microseconds.
+        """Return a percentile, in microseconds, of the durations of the newest ticks.
 
         Args:
             percent: Which percentile, 0 to 100; 50 is the median.
@@ -111,7 +111,7 @@ class TickTimes:
         return _compute_percentile(self._durations_s[: self.count], percent) * 1e6
 
     def compute_reading_age_percentile_ms(self, percent: float) -> float:
-        """Return a percentile of the ages in milliseconds of the newest ticks' readings.
+        """Return a percentile, in milliseconds, of how old the readings were in the newest ticks.
 
         Args:
             percent: Which percentile, 0 to 100; 50 is the median.

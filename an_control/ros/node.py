@@ -77,8 +77,8 @@ class ModelSwap:
     Args:
         controller: The controller whose policy is replaced.
         engine: The implementation that computes the policy (see `load_policy`).
-        monitor: The reaction to sensors whose readings arrive on other channels without notice (see
-            `load_policy`).
+        monitor: What to do if readings arrive on other channels than before, without announcement:
+            "off", "reset" or "match" (see `load_policy`); None: as the model file says.
         on_failure: Called on the background thread, with the reason, if a requested model cannot
             act.
         check_rate: Whether to refuse a model that was trained at another control rate.

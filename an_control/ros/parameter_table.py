@@ -246,7 +246,7 @@ class Settings:
 
     @property
     def policy_monitor(self) -> Monitor | None:
-        """The reaction to sensors that are rewired without notice; None: as the model file says."""
+        """What to do if sensors are rewired without announcement; None: as the model file says."""
         return None if self.monitor == "model" else cast(Monitor, self.monitor)
 
     @property

@@ -114,7 +114,7 @@ class LoopRecord:
         """The time in ns for which the newest command was decided; None in lockstep."""
         self._controller, self._clock = controller, clock
         self._tick: tuple[int, int | None] = (0, None)
-        """A pair for the newest tick: its time in ns, and its stamp in lockstep, else None."""
+        """A pair for the newest tick: its time in ns, and in lockstep its stamp, otherwise None."""
         self._noted = True
         """Whether the recorder was told of the newest tick."""
         self._tick_of_last_flush: tuple[int, int | None] | None = None
@@ -125,7 +125,8 @@ class LoopRecord:
 
         Args:
             now_ns: The time of the tick in ns.
-            stamp_ns: The stamp of its readings in lockstep with a simulator, else None.
+            stamp_ns: In lockstep with a simulator, the time stamp of the tick's readings; otherwise
+                None.
         """
         self._tick, self._noted = (now_ns, stamp_ns), False
 

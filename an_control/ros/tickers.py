@@ -31,8 +31,8 @@ from an_control.ros.lockstep import Lockstep
 from an_control.ros.parameter_table import Trigger
 
 OnTick = Callable[[int | None], object]
-"""A function that makes one tick. Its argument is the stamp in ns of the readings to use in
-lockstep, else None."""
+"""A function that makes one tick. In lockstep its argument is the time stamp in ns of the readings
+to use; otherwise it is None."""
 
 
 class LoopClock:
@@ -71,8 +71,8 @@ class Ticker(ABC):
 
     Args:
         node: The node that owns the timer.
-        tick: Called to make a tick. Its argument is the stamp of the readings in lockstep mode,
-            otherwise None.
+        tick: Called to make a tick. In lockstep its argument is the time stamp in ns of the
+            readings to use; otherwise it is None.
         timer: The timer that starts a tick if no message does.
     """
 
@@ -98,7 +98,8 @@ class Ticker(ABC):
 
         Args:
             now_ns: The time of the tick.
-            stamp_ns: The stamp of its readings in lockstep, else None.
+            stamp_ns: In lockstep with a simulator, the time stamp of the tick's readings; otherwise
+                None.
         """
 
     @abstractmethod

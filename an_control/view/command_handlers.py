@@ -82,8 +82,8 @@ class CommandHandlers:
 
         Args:
             graph: The robot's nodes.
-            node_is_new: Whether the policy node was just found. Its present wiring is then taken as
-                that of its wiring file, to which a user can return.
+            node_is_new: Whether the policy node was just found. If so, its present wiring is
+                assumed to be the one in its wiring file, which a user can restore later.
         """
         async with self._turn:
             policy = graph.policy

@@ -88,8 +88,8 @@ class RewiringPanel:
                 as `channels.hip_1.field`.
             scrambled_topic: The topic on which the scrambler (the node that mixes up sensors)
                 publishes, without its namespace; "" if there is no scrambler.
-            node_is_new: Whether the node has just been configured. Its wiring is then taken as that
-                of the wiring file, and earlier changes can no longer be undone.
+            node_is_new: Whether the node has just been configured. If so, its wiring is assumed to
+                be the one in its wiring file, and earlier changes can no longer be undone.
         """
         reads = {}
         for key, value in rewiring_parameters.items():

@@ -297,10 +297,12 @@ def _make_wildcard_reader(
 
 
 class Sources:
-    """The sources (subscribed topics) of a wiring at runtime, with readers for their channels.
+    """A robot's sources (subscribed topics) at runtime.
+
+    Each has readers, which take the numbers for the policy's channels from the source's messages.
 
     Args:
-        wiring: The robot's wiring.
+        wiring: The robot's wiring: which topics feed which channels of the policy.
         resolve: A function that returns the class of a message type, given its name.
         previous: The sources of an earlier wiring, or None. A source gets the messages and state of
             the earlier source of the same name, if that has the same message type.

@@ -566,7 +566,7 @@ class GrowingReader(Reader):
 
     @property
     def adds_channels_by_name(self) -> bool:
-        """Whether channels are added for array elements that are identified by their names."""
+        """Whether array elements get channels of their own, and are told apart by their names."""
         return self.wildcard is not None and self.wildcard.by_name
 
     @property

@@ -107,7 +107,8 @@ class RunningDoctor:
             previous_command: (A,) the newest command on the robot's topics when the tick began;
                 None if it is unknown.
             now_ns: The time of the tick.
-            stamp_ns: The stamp of its readings in lockstep with a simulator, else None.
+            stamp_ns: In lockstep with a simulator, the time stamp of the tick's readings; otherwise
+                None.
         """
         controller = self._controller
         policy, table = controller.acting.policy, controller.table
