@@ -252,11 +252,15 @@ class LossyDelivery(Generic[T]):
         time."""
 
     def send_and_get_newest_arrived(self, message: T, settings: DisturbanceSettings) -> T:
-        """Send a message, which may be lost; return the newest message that has arrived.
+        """Send a message, which may not arrive; return the newest message that has arrived.
+
+        The first message always arrives. A later one may be lost, or the message before it may
+        arrive again in its place.
 
         Args:
             message: The message of this tick.
-            settings: The present settings, of which `lose` and `repeat` are used.
+            settings: The present settings. `lose` and `repeat` are the probabilities of these
+                two faults.
         """
         self.arrived = self.new = True
         if settings.lose or settings.repeat:

@@ -681,7 +681,7 @@ it comes first in the text and has no word."""
 
 
 def format_setting_words(settings: Iterable[Setting]) -> str:
-    """Return how settings are written in a text of disturbances, for an error message.
+    """Return text on what a user can write to choose the given settings, for an error message.
 
     An example of the result is "announced, swap=NUMBER".
     """
@@ -695,7 +695,7 @@ ALLOWED_WORDS = format_setting_words(WORDS.values())
 
 
 def parse_shuffle_and_other_words(text: str) -> tuple[Shuffle, list[str]]:
-    """Split a text of disturbances into the shuffle at its start and the list of all other words.
+    """Split a text that names disturbances into the shuffle at its start and all other words.
 
     If the text does not start with a shuffle, the returned shuffle is the one that never permutes.
 

@@ -1,4 +1,4 @@
-"""The search for which channels the slots with readings feed while other channels are missing.
+"""A search that finds which channels some slots feed while the other channels are missing.
 
 Predictions depend on all readings. If some of these are estimates, the predictions are worse than
 their scales say, so an assignment that was found by them alone is not to be trusted: with a quarter
@@ -23,10 +23,13 @@ from an_control.policy.sizes import WINDOW
 
 
 class PartialAssignmentSearch:
-    """The search for which input slot feeds which channel while some slots have no readings.
+    """A search that finds which input slot feeds which channel while some slots have no readings.
+
+    An input slot is where a sensor's signal arrives; a channel is a named input of the policy.
 
     Args:
-        forward: The forward model, which classifies N slots.
+        forward: The forward model of the robot's N channels. One of its networks, the identity
+            classifier, says which channel the readings of a slot are from.
         solve_assignment: A function that takes costs (slots, channels) and returns the assignment
             with the lowest total cost, see `kernels.solve_assignment`.
         ordered: Whether the policy needs each signal under its own id, so that a wrong assignment
@@ -61,7 +64,7 @@ class PartialAssignmentSearch:
 
     @property
     def is_assignment_known(self) -> bool:
-        """Whether it is known which channel each slot feeds; only slots with a reading count."""
+        """Whether it is known for each slot that has a reading which channel it feeds."""
         return self._known or self._sure
 
     def suspend(self) -> None:

@@ -1,4 +1,4 @@
-"""The search for which input slot feeds which channel, by the collected evidence.
+"""A search that finds which input slot feeds which channel, by the collected evidence.
 
 A `MoveDetector` detects that sensor signals may have moved to other slots, and measures how well
 an assignment explains the readings. An `AssignmentSearch` finds the assignment that explains them
@@ -155,7 +155,7 @@ class SearchPhase(Enum):
 
 
 class AssignmentSearch:
-    """The search for which input slot feeds which channel, by the readings of the last ticks.
+    """A search that finds which input slot feeds which channel, by the readings of the last ticks.
 
     It starts with a call of `start_verifying_assignment`. In each further tick, call
     `count_tick_and_check_if_assignment_is_new` first. Then call `start_verifying_move` if sensor

@@ -350,6 +350,8 @@ class BudgetSettings:
 class ImputationSettings:
     """Tuned numbers for estimating missing channels.
 
+    They say up to which share of missing channels estimates are made, how many of the other
+    channels must fit their predictions, and for how many past ticks estimates can be made again.
     They were chosen on the Ant with 10 to 50 % of the channels missing and on a hopper with one
     missing.
     """

@@ -177,7 +177,11 @@ class CommandCloning:
         """Do nothing: there is no environment."""
 
     def step(self) -> dict[str, Any]:
-        """Fit the network to the recorded commands; return their mean absolute error by name."""
+        """Fit the network to the recorded commands; return the metrics of the fit, by name.
+
+        The only metric is "action_loss", the mean absolute difference between the network's actions
+        and the recorded ones.
+        """
         self._layers = fit_network_to_commands(self._episodes, "tanh", self.settings, self.seed)
         clone = make_network_teacher(self._layers, "tanh")
         errors = [

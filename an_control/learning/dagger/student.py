@@ -703,8 +703,8 @@ class Student(nn.Module):
         without attention gets the predicted reading alone.
 
         Args:
-            message: A reading for each of n channels, then the sum of the attention weights of each
-                channel (B, 2 n).
+            message: Attention message (B, 2 n): a reading for each of n channels, then for each
+                channel the sum of its attention weights.
             predicted_readings: Predicted readings (B, n).
 
         Returns:
@@ -733,9 +733,9 @@ class Student(nn.Module):
 
         Args:
             batch: T steps of B episodes, with previous actions and true readings.
-            compute_message: Returns the message of a step, given its index and the predicted
-                readings (B, n): a reading for each of n channels, then the sum of the attention
-                weights of each channel (B, 2 n).
+            compute_message: Function that returns the message (B, 2 n) of a step. Its arguments are
+                the step's index and the predicted readings (B, n). The message holds a reading for
+                each of n channels, then for each channel the sum of its attention weights.
             state: State before the first step.
 
         Returns:

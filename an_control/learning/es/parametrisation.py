@@ -115,7 +115,10 @@ class WholeModelForm(PolicyForm):
 
     @property
     def free_parameter_shapes(self) -> Shapes:
-        """Return the names and shapes of all arrays of a model file, in their order in a vector."""
+        """Return the names and shapes of all arrays of a model file.
+
+        The vector that describes a policy holds the elements of these arrays, in this order.
+        """
         return self.whole.list_array_shapes()
 
     def compute_model_arrays(self, free_parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -363,7 +366,7 @@ def split_vectors_into_arrays(vectors: np.ndarray, shapes: Shapes) -> dict[str, 
 
     Args:
         vectors: Vectors (P, size).
-        shapes: Names and shapes of the arrays, in their order in a vector.
+        shapes: Names and shapes of the arrays, in the order in which a vector holds them.
 
     Returns:
         Arrays (P, ...) by name.
@@ -383,7 +386,7 @@ def join_arrays_to_vector(arrays: Mapping[str, np.ndarray], shapes: Shapes) -> n
 
     Args:
         arrays: Arrays by name.
-        shapes: Names and shapes of the arrays to join, in their order in the vector.
+        shapes: Names and shapes of the arrays to join, in the order in which the vector holds them.
     """
     parts = [arrays[name].ravel().astype(np.float64) - _get_default_weight(name) for name in shapes]
     return np.concatenate(parts)

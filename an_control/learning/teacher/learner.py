@@ -99,8 +99,8 @@ class Contender:
     def is_stalled(self) -> bool:
         """Return whether the last clear improvement (see `record_validation_return`) is long ago.
 
-        That is so if the number of steps after it is at least the setting `patience`, and at least
-        the number of steps before it.
+        It is long ago if at least `settings.patience` steps were made since then, and at least as
+        many steps as before it.
         """
         patience = max(self.settings.patience, self.marked_at)
         return self.marked_at > 0 and self.environment_steps - self.marked_at >= patience

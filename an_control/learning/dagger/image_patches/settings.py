@@ -104,7 +104,11 @@ class PatchDaggerSettings:
         return sum(share * words.settings.missing.middle for words, share in shares)
 
     def draw_disturbance(self, rng: np.random.Generator) -> DisturbanceSettings:
-        """Draw the disturbances of one episode, which is being recorded or replayed in a batch."""
+        """Draw the disturbances of one episode.
+
+        Call this when an episode is to be recorded, and each time that a training batch begins to
+        replay a recorded one.
+        """
         return draw_at_most_one_disturbance(self.faults, rng).with_overrides_from(
             draw_merged_disturbances(self.disturb, rng)
         )

@@ -30,9 +30,10 @@ class VisionStudent(nn.Module):
     """Torch module of a student that acts on image patches.
 
     It gets N patches (..., N, f, p, p) uint8, which are cut from f stacked frames and have p * p
-    pixels, and the previous actions (..., A). For each of M queries, the attention sums up the
-    patches to m numbers. These sums are the attention message (..., M, m), on which the head acts.
-    Initial weights are drawn uniformly from -1 / sqrt(fan-in) to 1 / sqrt(fan-in).
+    pixels, and the previous actions (..., A). Each patch is turned into m numbers. For each of M
+    queries, the attention computes their weighted sum over all patches. These sums are the
+    attention message (..., M, m), from which the head computes the action. Initial weights are
+    drawn uniformly from -1 / sqrt(fan-in) to 1 / sqrt(fan-in).
 
     Args:
         sizes: Sizes of the policy.

@@ -117,13 +117,14 @@ def run_rollouts(
 ):
     """Play E episodes with each of P candidate policies, in compiled code.
 
-    B episodes are played at once. The policies have d LSTM units. The state of the physics is S
-    numbers.
+    B episodes (`BATCH`) are played side by side; when one ends, the next one takes its place. The
+    policies have d LSTM units. The state of the physics is S numbers.
 
     Args:
         candidates: `PackedWeights` of the P candidates.
-        hints: Vectors (P, N, 4d) that tell each channel's neuron which channel it reads, the field
-            `codes` of `IdentityHints`; an empty array for none.
+        hints: The hints (P, N, 4d), the field `codes` of `IdentityHints`. There is one vector for
+            each channel; it tells the channel's sensory neuron which channel it reads. An empty
+            array for no hints.
         observe: Compiled function that writes the readings (N, B) that belong to a state (S, B);
             its arguments are (state, readings).
         advance: Compiled function that advances the state (S, B) by a step with the action (A, B),
