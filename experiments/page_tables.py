@@ -22,7 +22,7 @@ class PageTable:
     """A table on a page of the documentation, and the evaluation of a model that writes it.
 
     Attributes:
-        model: The name of the model in `models`.
+        model: The name of the model's file in the folder `models`, without ".safetensors".
         page: The path of the page from the root of the repository.
         title: The title that marks the table in the page.
         protocols: The disturbances under which the model is evaluated; all others are compared with

@@ -57,7 +57,7 @@ class PageFigure:
     """Number of episodes or tries for each row of the table."""
     seeds: str = "1"
     models: tuple[str, ...] = ()
-    """Names of models in `models`."""
+    """Names of models in the folder `models`."""
     table: str = ""
     """Title in the marks around the table in the page; "" without marks."""
 
@@ -80,10 +80,11 @@ class PageFigure:
 
 
 def format_evaluation_command(model: str, options: str, episodes: int, protocols: str) -> str:
-    """Return the command line that evaluates the model with this name in `models`, with seed 1.
+    """Return the command line that evaluates a model with seed 1.
 
-    `options` are further options of `an-control evaluate`. `protocols` are the disturbances, such
-    as "none delay=1"; `episodes` are played under each.
+    `model` is the name of a file in the folder `models`, without ".safetensors". `options` are
+    further options of `an-control evaluate`. `protocols` are the disturbances, such as
+    "none delay=1". `episodes` is the number of episodes that are played under each.
     """
     words = f"--episodes {episodes} --seed 1 --table {protocols}"
     return " ".join(f"an-control evaluate models/{model}.safetensors {options} {words}".split())
@@ -101,7 +102,7 @@ def make_card_table_entry(
     """Return the registry's entry for the table of results on a model's card (the page about it).
 
     Args:
-        model: The name of the model in `models`.
+        model: The name of the model's file in the folder `models`, without ".safetensors".
         code: The files and folders of code on which the results depend.
         episodes: The number of episodes under each disturbance.
         protocols: The disturbances, such as "none delay=1"; each has a row in the table.

@@ -192,8 +192,8 @@ def repeat_stale_figures_and_count_remaining(figures: Sequence[PageFigure]) -> i
     """Check stale figures by repeating their first episodes; return how many remain stale.
 
     A figure is stale if its inputs have changed since the commit at which it was made. It stops
-    being stale if the episodes have the same returns as were recorded then, or as the code of that
-    commit gives on this computer.
+    being stale if the present code gives the same returns as were recorded when the figure was
+    made, or the same as the code of that commit gives on this computer.
     """
     tree, stale = SourceTree.from_work_tree(), 0
     for figure in figures:

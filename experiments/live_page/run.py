@@ -127,7 +127,10 @@ def _record_animation(page: Any, path: Path) -> None:
 
 
 class EpisodeReturns:
-    """A collector of episodes' returns, which skips the episode in which the observation began."""
+    """A collector of the returns of simulated episodes.
+
+    It skips the episode that is already running when `add_finished_return` is first called.
+    """
 
     def __init__(self) -> None:
         self._first: float | None = None
@@ -137,7 +140,7 @@ class EpisodeReturns:
         """Store the return of the newest finished episode.
 
         Episodes that began before the first call of this method are skipped. `figures` are the
-        values of a progress message of the simulator, by name.
+        named values in a progress message of the simulator.
         """
         if "last_return" not in figures:
             return

@@ -82,8 +82,8 @@ def make_evaluation_step(model: str, out: str, *protocols: str) -> ExperimentSte
 def make_imitation_steps(name: str, bag: str, options: str) -> list[ExperimentStep]:
     """Return two steps (command lines): imitate the commands in a ROS bag, evaluate the new policy.
 
-    In the folder `RUNS`, `bag` is the bag's folder, and `name` is the policy's. `options` are
-    further options of `an-control distill`.
+    `bag` is the folder of the bag, and `name` the folder of the new policy; both are in the folder
+    `RUNS`. `options` are further options of `an-control distill`.
     """
     model = f"{RUNS}/{name}/model.safetensors"
     command = f"an-control distill ant --bag {RUNS}/{bag} {options} --out {RUNS}/{name}"

@@ -55,12 +55,12 @@ Values = NDArray[np.float64]
 class MobileBaseEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     """A wheeled base that drives to a goal without touching anything, at 20 steps per second.
 
-    The observation is (19,) float32 in the order of `MOBILE_BASE_CHANNELS`. Each sector of laser
-    beams has a reading: 3 m minus the smallest distance that its beams measure, negated on the
-    right side; NaN if all its beams are lost. The action is (2,) in [-1, 1]: the wanted forward
-    speed in units of `FORWARD_MPS`, and the wanted turn rate in units of `TURN_RADPS`. The reward
-    is the distance gained towards the goal in m, + 10 at the goal, - 10 for a crash; both end the
-    episode.
+    The observation is (19,) float32 in the order of `MOBILE_BASE_CHANNELS`. Each sector (group of
+    five laser beams) has one reading. On the robot's left it is 3 m minus the smallest distance
+    that the beams measure; on its right, the same number with a minus sign. It is NaN if all beams
+    of the sector are lost. The action is (2,) in [-1, 1]: the wanted forward speed in units of
+    `FORWARD_MPS`, and the wanted turn rate in units of `TURN_RADPS`. The reward is the distance
+    gained towards the goal in m, + 10 at the goal, - 10 for a crash; both end the episode.
 
     Args:
         lost_beams: The share (0..1) of the beams that give no reading. These beams are chosen at
