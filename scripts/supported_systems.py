@@ -36,8 +36,8 @@ TABLE = {
     KILTED: (RETURNS, SUITE, WHOLE, IMPORT_AND_SUITE, IMPORT_IF_FOUND),
     JAZZY: (ANT, ANT, ROS_TESTS, ANT, "by hand, 2026-11-28: `sim ant`"),
     "Jazzy or Kilted by apt": (UBUNTU + "3.12",) * 2 + (SOURCES,) + (UBUNTU + "3.12",) * 2,
-    "Lyrical by apt": (UBUNTU + "3.12 or newer",) * 2 + (SOURCES,) * 3,
-    "aarch64, ROS 2 by apt": (UBUNTU + "3.12 or newer",) * 2 + (SOURCES,) * 3,
+    "Lyrical by apt": (NOT + "needs CPython 3.12 or newer",) * 2 + (SOURCES,) * 3,
+    "aarch64, ROS 2 by apt": (NOT + "needs CPython 3.12 or newer",) * 2 + (SOURCES,) * 3,
 }
 """One row for each ROS 2 and machine, with a cell for each of PYTHONS."""
 
