@@ -2,8 +2,11 @@
 
 import json
 import re
+from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="needs the train extra")
@@ -13,7 +16,10 @@ pytest.importorskip("pybullet", reason="needs the sim extra")
 from an_control.cli import main
 from an_control.learning.api import teacher as teacher_module
 from an_control.learning.runs.run_folder import CHECKPOINT
+from an_control.learning.teacher.sb3_algorithm import make_mlp_model
 from an_control.load import load_policy
+from an_control.policy import write_model
+from an_control_sim.gym.environments import describe_task, make_environment
 
 
 def test_it_leaves_a_teacher_with_a_card_that_distill_takes(tmp_path, monkeypatch):
@@ -60,6 +66,23 @@ def test_a_teacher_continues_under_disturbances(tmp_path):
     lines = (then / "metrics.jsonl").read_text().splitlines()
     undisturbed = (first / "metrics.jsonl").read_text().splitlines()
     assert json.loads(lines[0])["validation"] != json.loads(undisturbed[0])["validation"]
+
+
+@pytest.mark.parametrize("hidden", [(), (128, 32)])
+def test_ppo_continues_a_network_that_chooses_discrete_actions(hidden, tmp_path):
+    """The network pushes the cart to the side to which the pole falls; none learns that so soon."""
+    push = 5.0 * np.array([[0.0, 0.0, -1.0, -1.0], [0.0, 0.0, 1.0, 1.0]])
+    first, *widths = *hidden, 2
+    weights = [np.eye(first, 2) @ push]
+    weights += [np.eye(width, before) for before, width in pairwise((first, *widths))]
+    layers = tuple((weight, np.zeros(len(weight))) for weight in weights)
+    with closing(make_environment("CartPole-v1")) as env:
+        task = describe_task(env, "CartPole-v1", "CartPole-v1")
+    start, figures = tmp_path / "start.safetensors", tmp_path / "figures.json"
+    write_model(start, make_mlp_model(layers, "tanh", task, {}))
+    train = ["train-teacher", "CartPole-v1", "--smoke", "--start-model", str(start)]
+    assert main([*train, "--out", str(tmp_path / "run"), "--json", str(figures)]) == 0
+    assert json.loads(figures.read_text())["evaluations"][1]["mean"] > 150
 
 
 def test_another_seed_is_refused_in_the_same_folder(tmp_path, capsys):

@@ -274,10 +274,12 @@ class LibraryAlgorithm:
         self._replay = None
         if settings.algorithm != "ppo":
             self._replay = ReplayFile(folder / REPLAY, self._algorithm.replay_buffer)
+        continuous = isinstance(self._algorithm.action_space, gymnasium.spaces.Box)
         self.squashed = settings.algorithm != "ppo" or (
-            start is not None and start.output_function == "tanh"
+            start is not None and start.output_function == "tanh" and continuous
         )
-        """Whether a tanh follows the last layer of the actor."""
+        """Whether a tanh follows the last layer of the actor. Logits of discrete actions need none:
+        it does not change which is the largest, but keeps them too close together to learn."""
         if start is not None:
             self._copy_start_network_into_actor(start)
 
@@ -351,8 +353,9 @@ class LibraryAlgorithm:
         Args:
             choices: Number of options of each group of discrete actions.
         """
-        *hidden, (weight, bias) = self.export_actor_layers()
-        x = self._algorithm.rollout_buffer.observations.reshape(-1, hidden[0][0].shape[1])
+        layers = self.export_actor_layers()
+        *hidden, (weight, bias) = layers
+        x = self._algorithm.rollout_buffer.observations.reshape(-1, layers[0][0].shape[1])
         for hidden_weight, hidden_bias in hidden:
             x = np.maximum(x @ hidden_weight.T + hidden_bias, 0.0)
         logits = x @ weight.T + bias

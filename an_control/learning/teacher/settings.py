@@ -140,10 +140,14 @@ def choose_teacher_settings(
     """
     settings = DEFAULTS["ppo" if algorithm == "auto" else algorithm]
     options = _get_options_without_smooth_noise(settings)
+    hidden = settings.hidden
+    if start is not None and start.layers is not None:
+        hidden = tuple(len(bias) for _, bias in start.layers[:-1])
     if count_action_numbers_by_choice(env):
         if settings.algorithm != "ppo":
             raise ValueError(f"--algorithm {algorithm}: discrete actions need ppo")
-        return replace(settings, noise=None, race=0.0, options={**options, "ent_coef": 0.01})
+        options |= {"ent_coef": 0.01}
+        return replace(settings, noise=None, race=0.0, hidden=hidden, options=options)
     if start is None or start.layers is None:
         return settings
     if settings.algorithm != "ppo":
@@ -157,7 +161,7 @@ def choose_teacher_settings(
         environments=2 * settings.environments if calm else settings.environments,
         iteration=(8 if calm else 2) * settings.iteration,
         validate_every=settings.validate_every // (4 if calm else 2),
-        hidden=tuple(len(bias) for _, bias in start.layers[:-1]),
+        hidden=hidden,
         rate=1e-4 if calm else settings.rate,
         warm_up=WARM_UP,
         noise=START_NOISE[start.output_function],
@@ -199,7 +203,6 @@ def make_smoke_test_settings(settings: TeacherSettings) -> TeacherSettings:
         environments=min(2, settings.environments),
         iteration=64,
         validate_every=1,
-        hidden=settings.hidden if settings.warm_up else (16,),
         warm_up=min(settings.warm_up, 1),
         validation_episodes=1,
         confirmation_episodes=0,
