@@ -38,7 +38,8 @@ def test_the_recipes_that_ship_are_those_of_robots_and_the_generic_ones():
 
 def test_a_stage_of_the_ant_whose_start_model_remembers_keeps_its_head():
     """Without `keep_head` a student begins with the head of the teacher, which forgets."""
-    stages = {Path(path).stem: read_recipe(path) for path in STUDIED if "/ant_policy/recipes/" in path}
+    paths = [path for path in STUDIED if "/ant_policy/recipes/" in path]
+    stages = {Path(path).stem: read_recipe(path) for path in paths}
     keeps = {name: settings.keep_head for name, settings in stages.items()}
     assert keeps == {"first": False, "second": True, "third": True}
 
