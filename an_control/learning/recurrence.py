@@ -36,8 +36,10 @@ def to_array(tensor: Tensor) -> np.ndarray:
 class RecurrenceModule(nn.Module):
     """Recurrent layer of a policy: an LSTM, a GRU or a transformer with U = `sizes.units` outputs.
 
+    The object keeps no state between calls: `forward` takes the state and returns the next one.
+
     Args:
-        inputs: Number of inputs at each step.
+        inputs: Number of inputs at each tick.
         sizes: Kind and sizes of the layer.
         gate_bias: Initial bias b_g of the gates (only for the kind "gtrxl"). The larger it is, the
             less a layer changes its input at the start of the training.
@@ -78,14 +80,14 @@ class RecurrenceModule(nn.Module):
         return tuple(some.new_zeros(rows, *shape) for shape in shapes)
 
     def forward(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        """Run the layer of U units over T steps of B episodes.
+        """Run the layer of U units over T ticks of B episodes.
 
         Args:
             x: Inputs (T, B, inputs).
-            state: State before the first step, from `make_initial_state` or an earlier call.
+            state: State before the first tick, from `make_initial_state` or an earlier call.
 
         Returns:
-            The outputs (T, B, U), and the state after the last step, through which gradients still
+            The outputs (T, B, U), and the state after the last tick, through which gradients still
             flow.
         """
         if isinstance(self.core, RecurrentTransformer):
@@ -97,13 +99,13 @@ class RecurrenceModule(nn.Module):
         return outputs, (output[0],)
 
     def compute_last_output(self, x: Tensor) -> Tensor:
-        """Return the outputs (B, U) of U units after the last step of B whole episodes.
+        """Return the outputs (B, U) of U units at the last tick of B whole episodes.
 
         This is cheaper than `forward`, because the highest layer of a transformer computes only the
-        last step.
+        last tick.
 
         Args:
-            x: Inputs (T, B, inputs) of all steps.
+            x: Inputs (T, B, inputs) of all ticks.
         """
         if isinstance(self.core, RecurrentTransformer):
             return self.core.compute_last_output(x)
@@ -152,11 +154,12 @@ class RecurrenceModule(nn.Module):
 class RecurrentTransformer(nn.Module):
     """Transformer in which each tick attends to itself and the W - 1 ticks before it.
 
-    W is `sizes.window`. A call passes its last W - 1 ticks to the next call as a state. The methods
-    take tensors (ticks, episodes, ...), but the layers inside take (episodes, ticks, ...).
+    W is `sizes.window`. The object keeps no state between calls: `forward` takes the state, which
+    covers the last W - 1 ticks, and returns the one for the next call. Inputs and outputs are
+    (ticks, episodes, ...), but the layers inside take (episodes, ticks, ...).
 
     Args:
-        inputs: Number of inputs at each step.
+        inputs: Number of inputs at each tick.
         sizes: Kind and sizes of the layers.
         gate_bias: Initial bias of the gates (only for the kind "gtrxl").
     """
@@ -168,18 +171,18 @@ class RecurrentTransformer(nn.Module):
         self.layers = nn.ModuleList(RecurrentLayer(sizes, gate_bias) for _ in range(sizes.layers))
 
     def forward(self, x: Tensor, memory: Tensor, filled: Tensor) -> tuple[Tensor, State]:
-        """Run the transformer of U units over T steps of B episodes.
+        """Run the transformer of U units over T ticks of B episodes.
 
         Args:
             x: Inputs (T, B, inputs).
-            memory: Inputs of each layer at the W - 1 ticks before the sequence (B, layers, W - 1,
-                U).
+            memory: Inputs of each layer at the W - 1 ticks before these T ticks, as an array (B,
+                layers, W - 1, U).
             filled: Mask (B, W - 1) of those ticks, 0 for ticks before the start of the episode,
                 else 1.
 
         Returns:
-            The outputs (T, B, U), and the state after the last step, which is the next call's
-            `memory` and `filled`.
+            The outputs (T, B, U), and the state after the last tick, which is a pair: the next
+            call's `memory` and `filled`.
         """
         steps = len(x)
         filled = pad(filled, (0, steps), value=1.0)
@@ -192,12 +195,12 @@ class RecurrentTransformer(nn.Module):
         return x.transpose(0, 1), (memory, filled[:, steps:])
 
     def compute_last_output(self, x: Tensor) -> Tensor:
-        """Return the outputs (B, U) of U units after the last step of B whole episodes.
+        """Return the outputs (B, U) of U units at the last tick of B whole episodes.
 
-        This is cheaper than `forward`, because the highest layer computes only the last step.
+        This is cheaper than `forward`, because the highest layer computes only the last tick.
 
         Args:
-            x: Inputs (T, B, inputs) of all steps.
+            x: Inputs (T, B, inputs) of all ticks.
         """
         steps, before, x = len(x), self.window - 1, self.input(x).transpose(0, 1)
         filled = pad(x.new_ones(x.shape[:2]), (before, 0))
@@ -328,7 +331,7 @@ class RecurrenceGate(nn.Module):
 def _convert_to_scores_by_absolute_position(relative_scores: Tensor) -> Tensor:
     """Convert scores (..., T, W) by relative position to (..., T, W - 1 + T) by absolute position.
 
-    Step t of T attends to a window of W ticks, the columns t to t + W - 1 of the result. In all
+    Tick t of T attends to a window of W ticks, the columns t to t + W - 1 of the result. In all
     other columns its scores are -inf.
     """
     steps, window = relative_scores.shape[-2:]

@@ -77,7 +77,7 @@ class TrainingDisturbance(str):
 
     @property
     def settings(self) -> DisturbanceSettings:
-        """Return this text as settings of disturbances."""
+        """Return the disturbance that this object describes, as parsed `DisturbanceSettings`."""
         return _parsed(str(self))
 
 

@@ -38,17 +38,20 @@ from an_control.policy.task import Task
 class RecordedTeaching:
     """Trainer of a student that imitates the commands in recorded episodes.
 
-    The run loop calls `step` once for each round.
+    The run loop calls `step` once for each round. At the start of the first round a plain network
+    learns to compute the commands from all channels in the task's order. It becomes the student's
+    head if that takes one value for each channel, which is not so for the paper's student, PMA
+    attention or a recurrent layer; for these no such network is trained.
 
     Args:
         task: Channels, actuators and time step of the recorded robot.
         episodes: The recorded episodes; their labels are the commands.
         settings: The recipe (the run's settings), without disturbances that only a simulator can
-            make.
+            make. The sizes of the student's head come from `cloning` if the plain network becomes
+            the head.
         seed: Seed of all random numbers of the run.
         device: Torch device on which the student learns.
-        cloning: Settings of a plain network, which learns the commands from ordered channels before
-            the first round. It then becomes the student's head, if it fits there.
+        cloning: Settings of the plain network and of its training.
     """
 
     unit = "round"
@@ -116,9 +119,9 @@ class RecordedTeaching:
         return line
 
     def _train_head_on_commands(self) -> None:
-        """Train a network to imitate the commands from ordered channels, and make it the head.
+        """Train a network on the commands, from channels in the task's order; make it the head.
 
-        The head stays as it is if its inputs are not one value for each channel.
+        Nothing is done if the inputs of the head are not one value for each channel.
         """
         student = self._student
         if isinstance(student, Student) and _head_reads_value_per_channel(student.sizes):
@@ -146,7 +149,7 @@ class RecordedTeaching:
         """Return the student as a model.
 
         Args:
-            run: Figures of the run to store in the model file's header.
+            run: Figures of the run to store in the model file's header; by default none.
         """
         how = {"how": "imitation of recordings", "seed": self.seed, **run}
         return self._student.make_model(self._task, how)
@@ -155,7 +158,7 @@ class RecordedTeaching:
 def _head_reads_value_per_channel(sizes: StudentSizes) -> bool:
     """Return whether the head of a student of these sizes takes one value for each channel.
 
-    Only then can a network that was trained on ordered channels become the head.
+    Only then can a network that was trained on channels in the task's order become the head.
     """
     return not (sizes.paper or sizes.pma or sizes.recurrence)
 

@@ -23,9 +23,9 @@ LARGEST = 1e5
 class PolicyForm(ABC):
     """Interface of a parametrisation: it computes a policy from the vector that a search changes.
 
-    The vector holds the free parameters: the numbers of some arrays, one after another. The weights
-    of the policy, which may be more numbers, are computed from the free parameters. All policies of
-    one parametrisation have the same layer sizes.
+    One vector describes one policy. It holds the policy's free parameters: the numbers of some
+    arrays, one after another. The weights of the policy, which may be more numbers, are computed
+    from the free parameters. All policies of one parametrisation have the same layer sizes.
     """
 
     @property
@@ -36,7 +36,11 @@ class PolicyForm(ABC):
     @property
     @abstractmethod
     def free_parameter_shapes(self) -> Shapes:
-        """Return the names and shapes of the arrays that form a vector, in their order in it."""
+        """Return the shape of each array of free parameters by name, in their order in a vector.
+
+        A vector describes one policy; it holds the elements of these arrays, one array after
+        another.
+        """
 
     @abstractmethod
     def compute_model_arrays(self, free_parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -60,12 +64,12 @@ class PolicyForm(ABC):
 
     @property
     def vector_size(self) -> int:
-        """Return the number of elements of a vector."""
+        """Return the number of elements of the vector that describes one policy."""
         return sum(map(math.prod, self.free_parameter_shapes.values()))
 
     @property
     def typical_element_magnitudes(self) -> np.ndarray:
-        """Return the usual magnitude of each element of a vector, as an array (size,).
+        """Return the usual magnitude of each element of a policy's vector, as an array (size,).
 
         A random start vector is drawn with these standard deviations. In a search from random
         starts, the optimiser sees each vector divided by these magnitudes.
@@ -115,9 +119,9 @@ class WholeModelForm(PolicyForm):
 
     @property
     def free_parameter_shapes(self) -> Shapes:
-        """Return the names and shapes of all arrays of a model file.
+        """Return the shape of each array of the policy's model file by name.
 
-        The vector that describes a policy holds the elements of these arrays, in this order.
+        A vector describes one policy; it holds the elements of these arrays, in this order.
         """
         return self.whole.list_array_shapes()
 
@@ -274,7 +278,7 @@ class RedundantPaperForm(PaperForm):
 
     @cached_property
     def free_parameter_shapes(self) -> Shapes:
-        """Return the names and shapes of the arrays that form a vector, in their order in it."""
+        """Return the shape of each array of free parameters by name, in their order in a vector."""
         shapes = dict(super().free_parameter_shapes)
         d = shapes.pop("scores")[1]
         second = {} if self.stack else {"neuron.second_bias": shapes["neuron.bias"]}

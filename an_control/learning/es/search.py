@@ -98,9 +98,9 @@ class HintedForm(PolicyForm):
 
     @property
     def free_parameter_shapes(self) -> Shapes:
-        """Return the names and shapes of the arrays that form a vector, in their order in it.
+        """Return the shape of each array of free parameters by name, in their order in a vector.
 
-        A vector describes a policy and its hints. First come the arrays of the policy, as in
+        A vector describes one policy and its hints. First come the arrays of the policy, as in
         `own.free_parameter_shapes`. The last array, "codes", holds the hints, which tell each
         channel's network which channel it reads.
         """
@@ -108,7 +108,7 @@ class HintedForm(PolicyForm):
 
     @property
     def typical_element_magnitudes(self) -> np.ndarray:
-        """Return the usual magnitude of each element of a vector (size,)."""
+        """Return the usual magnitude of each element of a policy's vector, as an array (size,)."""
         codes = np.full(self.vector_size - self.own.vector_size, CODE_SCALE)
         return np.concatenate([self.own.typical_element_magnitudes, codes])
 

@@ -268,18 +268,22 @@ def merge_equal_patches(
     max_patches: int,
     rng: np.random.Generator,
 ) -> CompressedViews:
-    """Compress camera views: list equal patches only once, with the number of times they occur.
+    """Compress camera views: keep one of all equal image patches of a view, and count them.
+
+    Patches are equal if all pixels of all f frames are. Patches that do not change between frames
+    are not treated in another way, unlike in `replace_static_patches_by_mean`.
 
     Args:
         views: The last f frames of B steps (B, f, H, W) uint8.
         patch_side: Side of a patch in pixels.
         missing: Mask (B, N), True for those of the N patches of a view that are left out.
         max_patches: Maximum number of different patches of a view. If there are more, a random
-            choice of them is listed.
+            choice of them is kept.
         rng: Source of the random numbers for this choice.
 
     Returns:
-        The compressed views. Entry 0, which holds a mean in other compressed views, is empty.
+        The compressed views. Entry 0 of each view is empty, with a count of 0. Each further entry
+        is one of the different patches, and its count is the number of patches equal to it.
     """
     batch, stack, height, width = views.shape
     cut = views.reshape(

@@ -220,9 +220,9 @@ class FusedEngine:
 
         Args:
             candidates: Weights of the P candidates.
-            hints: The field `codes` of `IdentityHints`, or an empty array for no hints.
+            hints: The field `codes` of `IdentityHints`, or `NO_HINTS`.
             states: Initial states (R, S) of the physics, S numbers each.
-            conditions: Disturbance of each episode.
+            conditions: The disturbances of the R episodes.
 
         Returns:
             The returns (P, R) and the numbers of steps (P, R).

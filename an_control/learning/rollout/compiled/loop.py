@@ -40,15 +40,17 @@ from an_control.system.compiled_cache import njit
 
 
 class RolloutConditions(NamedTuple):
-    """Disturbances of E episodes with N channels, as arrays; an empty array has no effect.
+    """Disturbances of E episodes with N channels, as arrays.
+
+    `make_undisturbed_conditions` returns the empty arrays that switch all disturbances off.
 
     Attributes:
         order: Index of the signal that arrives in each input slot (E, K, N) int64, for K blocks of
             steps. Within a block it does not change.
         every: Number of steps in a block; 0 if an episode is one block.
-        noise: Readings (E, T, X) float32 of X extra channels that carry only noise, for T steps.
+        noise: Readings (E, T, X) float32 of X added channels that carry only noise, for T steps.
         present: Mask (E, N) float64, 0 for a missing signal, else 1.
-        copied: Index of the signal that each of C extra channels repeats (E, C) int64.
+        copied: Index of the signal that each of C added channels repeats (E, C) int64.
         hinted: Mask (E, N) float32, 1 if the neuron of a channel gets its hint (`IdentityHints`),
             which tells it which channel it reads; else 0.
     """
@@ -122,9 +124,10 @@ def run_rollouts(
 
     Args:
         candidates: `PackedWeights` of the P candidates.
-        hints: The hints (P, N, 4d), the field `codes` of `IdentityHints`. There is one vector for
-            each channel; it tells the channel's sensory neuron which channel it reads. An empty
-            array for no hints.
+        hints: A vector for each channel (P, N, 4d) float32, which tells the channel's sensory
+            neuron which channel it reads; `conditions.hinted` says in which episodes. They are the
+            field `codes` of `IdentityHints`. An array of shape (0, 0, 0) for no hints;
+            `conditions.hinted` must then be empty too.
         observe: Compiled function that writes the readings (N, B) that belong to a state (S, B);
             its arguments are (state, readings).
         advance: Compiled function that advances the state (S, B) by a step with the action (A, B),
@@ -133,9 +136,9 @@ def run_rollouts(
         channels: Number N of channels.
         actions: Number A of actions.
         limit: Maximum number of steps of an episode.
-        conditions: Disturbance of each episode.
-        returns: Output (P, E): the returns; NaN if a reward or reading was not finite.
-        steps: Output (P, E): number of steps of each episode.
+        conditions: `RolloutConditions`, the disturbances of the E episodes.
+        returns: Output (P, E) float64: the returns; NaN if a reward or reading was not finite.
+        steps: Output (P, E) int64: number of steps of each episode.
     """
     episodes, states = starts.shape
     jobs = episodes * candidates.head.shape[0]
