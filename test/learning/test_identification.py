@@ -114,6 +114,10 @@ def test_what_no_environment_measures_is_left_out_of_the_frozen_table():
         (["--table", "none"], "--table: not for --identification"),
         (["--recovery", "0.03"], "--recovery: not for --identification"),
         (["--shuffle", "100"], "--shuffle 100: --identification needs reset+K"),
+        (
+            ["--task", "Pendulum-v1"],
+            "ant.safetensors: has 8 actions, but Pendulum-v1 has 1 actuato",
+        ),
     ],
 )
 def test_an_option_that_it_cannot_take_ends_it_with_2(more, said, capsys):

@@ -138,7 +138,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
         format_comparison_table,
         write_markdown_tables,
     )
-    from an_control.learning.evaluation.evaluate import ProtocolPlayer
+    from an_control.learning.evaluation.evaluate import ProtocolPlayer, make_environment_for_model
     from an_control_sim.gym.varied_robot import check_robot_settings
 
     options.check_options()
@@ -149,7 +149,7 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
     task = options.task or (model.task.name or "ant")
     protocols = _parse_protocols(options, model)
     recovery = resolve_stillness_threshold(model, options.recovery)
-    env = _make_environment(options, task, model)
+    env = make_environment_for_model(options.model, model, task)
     for note in _collect_warnings(options, model, protocols):
         progress(RunProgress("note", note=note))
     with closing(env):
@@ -263,32 +263,6 @@ def _collect_warnings(
     if None in asked and (warning := model.monitor_default_off_reason):
         warnings.append(warning)
     return warnings
-
-
-def _make_environment(options: EvaluateOptions, task: str, model: Model) -> gymnasium.Env[Any, Any]:
-    """Make the environment of a task, and check that a model fits it."""
-    from an_control_sim.gym.environments import describe_task, find_environment_id, make_environment
-    from an_control_sim.gym.units import Units
-
-    environment = find_environment_id(task)
-    env = make_environment(environment, Units.from_task(model.task))
-    (actuators,), actions = env.action_space.shape or (0,), model.sizes.actions
-    if actuators != actions:
-        env.close()
-        raise ValueError(
-            f"{options.model}: has {actions} actions, but {environment} has {actuators} actuators"
-        )
-    channels = len(describe_task(env, "", environment).channels)
-    expected = len(model.task.channels) or channels
-    if isinstance(model.sizes, OrderedSizes):
-        expected = model.sizes.channels
-    if channels != expected:
-        env.close()
-        raise ValueError(
-            f"{options.model}: expects {expected} channels, but {environment} has {channels}"
-            " (allowed: the task that it was trained for, or one with as many channels)"
-        )
-    return env
 
 
 def _enable_attention_normalisation(model: Model, env: gymnasium.Env[Any, Any]) -> Model:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -20,14 +21,58 @@ from an_control.learning.rollout.engine import make_evaluation_seeds
 from an_control.learning.rollout.episode import PlayedEpisode, Watch, play_episode
 from an_control.learning.rollout.evaluation_protocol import EvaluationProtocol, RemovablePart
 from an_control.load import make_policy
-from an_control.policy import AttentionSizes, Model, Monitor, Policy, VisionSizes
+from an_control.policy import (
+    AttentionSizes,
+    Model,
+    Monitor,
+    OrderedSizes,
+    Policy,
+    VisionSizes,
+)
 from an_control_sim.gym.environments import (
     AdaptedEnvironment,
     HasBackgrounds,
     HasBatch,
     describe_task,
+    find_environment_id,
+    make_environment,
 )
+from an_control_sim.gym.units import Units
 from an_control_sim.gym.varied_robot import check_robot_settings
+
+
+def make_environment_for_model(
+    model_path: Path, model: Model, task: str
+) -> gymnasium.Env[Any, Any]:
+    """Make the environment of a task, in a model's units, and check that the model fits it.
+
+    Args:
+        model_path: The model file, for error texts.
+        model: The model that was read from this file.
+        task: A task known by name, or a gymnasium id.
+
+    Raises:
+        ValueError: The task has another number of actuators or channels than the model.
+    """
+    environment = find_environment_id(task)
+    env = make_environment(environment, Units.from_task(model.task))
+    (actuators,), actions = env.action_space.shape or (0,), model.sizes.actions
+    if actuators != actions:
+        env.close()
+        raise ValueError(
+            f"{model_path}: has {actions} actions, but {environment} has {actuators} actuators"
+        )
+    channels = len(describe_task(env, "", environment).channels)
+    expected = len(model.task.channels) or channels
+    if isinstance(model.sizes, OrderedSizes):
+        expected = model.sizes.channels
+    if channels != expected:
+        env.close()
+        raise ValueError(
+            f"{model_path}: expects {expected} channels, but {environment} has {channels}"
+            " (allowed: the task that it was trained for, or one with as many channels)"
+        )
+    return env
 
 
 def play_episodes(

@@ -20,13 +20,12 @@ from matplotlib.figure import Figure
 
 from an_control.disturbance import DisturbanceSettings, Disturber, Shuffle
 from an_control.learning.evaluation.comparison import format_standard_error
+from an_control.learning.evaluation.evaluate import make_environment_for_model
 from an_control.learning.evaluation.plots import save_figures
 from an_control.learning.rollout.engine import make_evaluation_seeds
 from an_control.learning.rollout.episode import PlayedEpisode, play_episode
 from an_control.load import load_policy
 from an_control.policy import AttentionSizes, Policy
-from an_control_sim.gym.environments import find_environment_id, make_environment
-from an_control_sim.gym.units import Units
 
 TABLES = "identification", "frozen"
 """Titles of the two tables that `measure_channel_identification` makes."""
@@ -301,14 +300,13 @@ def measure_channel_identification(
         plot_folder: Folder for the picture; None for no picture.
 
     Raises:
-        ValueError: The policy has no softmax attention.
+        ValueError: The policy has no softmax attention, or does not fit the task.
         OSError: The picture cannot be written.
     """
     policy = load_policy(model_path, monitor="off")
     channels = policy.nominal_ids
     name = task or policy.model.task.name
-    units = Units.from_task(policy.model.task)
-    with closing(make_environment(find_environment_id(name), units)) as env:
+    with closing(make_environment_for_model(model_path, policy.model, name)) as env:
         found = measure_identified_channel_shares(
             policy, env, channels, episodes, seed, shuffle_interval
         )
