@@ -376,15 +376,16 @@ Message: TypeAlias = tuple[NDArray[np.float32], tuple[str, ...]]
 class DisturbancePlan(NamedTuple):
     """The random choices for an episode's shuffles, missing channels, copies and noise channels.
 
-    Slots (positions at which readings arrive) and signals are given by their indices in
-    `Disturber.ids`.
+    N is the number of the robot's own channels, those in `Disturber.ids`. Each has a slot (position
+    at which readings arrive) and a signal, which are given by their indices in `Disturber.ids`. The
+    K noise channels and the C copies are added to these N.
 
     Attributes:
         signals: (B, N) the signal that each of the N slots carries, for each of the B periods
             between permutations. A period has `shuffle.every` steps; if that is 0, B is 1.
         present: (N,) False for a missing signal.
         noise: (steps, K) the readings of the K noise channels.
-        copied: (C,) the signals that the C added channels copy.
+        copied: (C,) the signal that each copy repeats.
     """
 
     signals: NDArray[np.intp]
@@ -396,8 +397,8 @@ class DisturbancePlan(NamedTuple):
 class DisturbedEpisode(NamedTuple):
     """A recorded episode with disturbances added: K messages to the policy, of S readings each.
 
-    The first N readings of a message are those of the robot's N channels. Readings of copied
-    channels follow, then those of noise channels.
+    The first N readings of a message are those of the robot's N own channels. Readings of the added
+    channels follow: first of the copies, then of the noise channels.
 
     Attributes:
         values: (K, S) the readings, NaN for a missing one.

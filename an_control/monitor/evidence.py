@@ -95,7 +95,10 @@ class CandidateAssignment(NamedTuple):
 
 
 class TickRecord(NamedTuple):
-    """The readings of a tick by input slot, those of the tick before, and the action between."""
+    """The readings of a tick by input slot, those of the tick before, and the action between.
+
+    N is the number of input slots.
+    """
 
     before: np.ndarray
     """(N,) the readings of the tick before, 0 where missing, as the forward model gets them."""
@@ -186,7 +189,7 @@ class AssignmentEvidence:
         """Start dead reckoning, which predicts each tick from the prediction for the tick before.
 
         These predictions use no new readings, so they do not depend on which input slot feeds
-        which channel.
+        which channel. The matrix `reckoning` is set to the initial costs.
 
         Args:
             expectation: The forward model's prediction for the current tick, in which sensors may
@@ -194,7 +197,8 @@ class AssignmentEvidence:
         """
         self._reckoned, self._reckoned_scale = expectation.likeliest, expectation.prediction.scale
         self.reckoning = self.initial_costs.copy()
-        """(slots, channels) the costs in nats by dead reckoning."""
+        """(slots, channels) the initial costs, plus those of each later tick by dead reckoning, in
+        nats."""
 
     def set_initial_costs_to_zero(self) -> None:
         """Set the costs from `restart_with_initial_costs` to zero, so that only ticks count."""
@@ -202,13 +206,17 @@ class AssignmentEvidence:
         self._usual_initial_costs = np.zeros(len(self.initial_costs))
 
     def add_dead_reckoning_costs(self, record: TickRecord) -> None:
-        """Add to `reckoning` how badly a tick's readings fit the prediction by dead reckoning.
+        """Add the costs of the next tick by dead reckoning to the matrix `reckoning`.
 
-        Dead reckoning predicts each tick from the prediction for the tick before. Only the first
-        prediction is computed from readings, which are older than the suspected rewiring.
+        Dead reckoning predicts each tick from the prediction for the tick before; only the first
+        prediction, in `start_dead_reckoning`, is computed from readings, those of the tick before
+        the suspected rewiring. The costs say how badly the reading of each slot fits the prediction
+        for each channel. They are nats, as is `reckoning` (slots, channels), which is changed in
+        place.
 
         Args:
-            record: The tick.
+            record: The tick that follows the one of the previous call. Its readings and its action
+                are used.
         """
         ahead = self._forward.compute_expected_readings(self._reckoned, record.action)
         self._reckoned_scale = np.hypot(

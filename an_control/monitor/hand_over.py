@@ -77,9 +77,10 @@ class HandOverPolicy(WrappingPolicy):
         return student_action
 
     def ignore_next_readings_for_wiring(self) -> None:
-        """Do not draw conclusions about the wiring from the next tick's readings.
+        """Do not draw conclusions about the sensors' wiring from the next tick's readings.
 
-        Call it if the command that was sent corresponds to no action in [-1, 1].
+        Call it if the command that was sent corresponds to no action in [-1, 1], because a monitor
+        of rewired sensors then cannot predict these readings.
         """
         self.policy.ignore_next_readings_for_wiring()
         self.student.ignore_next_readings_for_wiring()
@@ -96,7 +97,7 @@ class HandOverPolicy(WrappingPolicy):
 
     @property
     def recovery_count(self) -> int:
-        """The number of recoveries since the last reset.
+        """The number of recoveries since the last reset, of student and main policy together.
 
         A recovery is a short series of random actions, which frees a robot that stands still.
         """

@@ -107,16 +107,17 @@ class AttentionNeuron(PreviousActionMixin, Policy):
     def increase_identity_evidence(
         self, ids: Sequence[str], channels: np.ndarray, min_nats: float
     ) -> None:
-        """Tell the policy which channel's signal arrives as each of the given inputs, named by ids.
+        """Raise the policy's evidence of which channel's signal arrives under each id to a minimum.
 
-        Policies with prediction attention (see `reference_engine`) hold evidence about this, which
-        is increased. Other policies ignore the call. Unknown ids are ignored.
+        A policy with prediction attention (see `reference_engine`) holds a number in nats for each
+        id and channel: the evidence that the channel's signal arrives under the id. Other policies
+        ignore the call. Unknown ids are ignored.
 
         Args:
             ids: (N,) channel ids.
             channels: (N,) for each id the index, in the task's order, of the channel whose signal
-                arrives under it.
-            min_nats: Evidence below this value, in nats, is set to it.
+                arrives under it. Only the evidence for this channel is changed.
+            min_nats: The minimum, to which the evidence is set if it is lower.
         """
         if not self._knows_queries:
             return

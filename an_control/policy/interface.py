@@ -173,7 +173,7 @@ class Policy(Protocol):
 
     @property
     def recovery_count(self) -> int:
-        """The number of recoveries since the last reset.
+        """The number of recoveries since the last reset; 0 if the policy has no recovery.
 
         A recovery is a short series of random actions, which frees a robot that stands still.
         """
@@ -221,16 +221,16 @@ class ChannelState(Protocol):
     def increase_identity_evidence(
         self, ids: Sequence[str], channels: np.ndarray, min_nats: float
     ) -> None:
-        """Let the policy know which channel's signal arrives under each of the given ids.
+        """Raise the policy's evidence of which channel's signal arrives under each id to a minimum.
 
-        The attention of some policies holds evidence about this, which is increased. Other policies
-        ignore the call.
+        The attention of some policies holds a number in nats for each id and channel: the evidence
+        that the channel's signal arrives under the id. Other policies ignore the call.
 
         Args:
             ids: (N,) channel ids.
             channels: (N,) for each id the index, in the task's order, of the channel whose signal
-                arrives under it.
-            min_nats: The value in nats to which the evidence is increased where it is lower.
+                arrives under it. Only the evidence for this channel is changed.
+            min_nats: The minimum, to which the evidence is set if it is lower.
         """
 
     def advance_channel_states(
@@ -462,7 +462,7 @@ class WrappingPolicy(Policy):
 
     @property
     def recovery_count(self) -> int:
-        """The number of recoveries since the last reset.
+        """The number of recoveries since the last reset; 0 if the policy has no recovery.
 
         A recovery is a short series of random actions, which frees a robot that stands still.
         """

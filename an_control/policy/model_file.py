@@ -118,7 +118,10 @@ class Model:
         return replace(self, sizes=replace(self.sizes, normalise=channel_count))
 
     def list_array_shapes(self) -> Shapes:
-        """Return the shapes of the arrays by name.
+        """Return the shape that each array of the model must have, by name.
+
+        The shapes follow from the sizes of the policy and of the monitor's networks. Whether the
+        arrays have them is not checked here, but by `check_arrays`.
 
         Raises:
             ValueError: The parts of the model do not fit each other.

@@ -184,10 +184,12 @@ class RecurrenceSizes:
     window: int = 1
 
     def list_array_shapes(self, inputs: int) -> Shapes:
-        """Return the shapes of the arrays by name; weights are (out, in).
+        """Return the shape that each of the layers' arrays must have, by name.
+
+        Weights are (out, in).
 
         Args:
-            inputs: The number of inputs.
+            inputs: The number of inputs of the first layer.
         """
         units = self.units
         if self.kind in GATES:
@@ -244,10 +246,11 @@ class RecurrenceSizes:
 
     @classmethod
     def from_header(cls, header: Any) -> RecurrenceSizes:
-        """Return the sizes in a model file's header.
+        """Return the sizes that a part of a model file's header describes.
 
         Args:
-            header: The value of the header's key ``recurrence``.
+            header: Only that part, the mapping at ``["sizes"]["recurrence"]`` of the whole header,
+                as it was read from JSON.
 
         Raises:
             ValueError: A value is not allowed; the message names key, value and what is allowed.
@@ -343,7 +346,10 @@ class AttentionSizes:
         return self.queries if self.attention == "tanh" else 2 * (self.queries - 1)
 
     def list_array_shapes(self) -> Shapes:
-        """Return the shapes of the model's arrays by name; weights are (out, in)."""
+        """Return the shape that each of the policy's arrays must have, by name.
+
+        Weights are (out, in).
+        """
         units, features = self.neuron if self.stack else 4 * self.neuron, self.inputs_per_neuron
         recurrent = {} if self.stack else {"neuron.hidden": (units, self.neuron)}
         shapes: Shapes = {
@@ -468,7 +474,10 @@ class MlpSizes:
     output: Literal["tanh", "clip"] = "tanh"
 
     def list_array_shapes(self) -> Shapes:
-        """Return the shapes of the model's arrays by name; weights are (out, in)."""
+        """Return the shape that each of the policy's arrays must have, by name.
+
+        Weights are (out, in).
+        """
         return list_head_shapes(self.channels, self.head, self.actions)
 
 
@@ -548,7 +557,7 @@ class VisionSizes(ABC):
         return self.encoder != "none" or self.attention == "pma"
 
     def list_array_shapes(self) -> Shapes:
-        """Return the shapes of the model's arrays by name.
+        """Return the shape that each of the policy's arrays must have, by name.
 
         Pixels are in the order (frame, row, column), the oldest frame first.
         """
@@ -901,10 +910,11 @@ class MonitorValidation:
 
     @classmethod
     def from_header(cls, header: Any) -> MonitorValidation:
-        """Return the validation in a model file's header.
+        """Return the validation that a part of a model file's header describes.
 
         Args:
-            header: The value of the key ``validation`` in the header's ``forward``.
+            header: Only that part, the mapping at ``["forward"]["validation"]`` of the whole
+                header, as it was read from JSON.
 
         Raises:
             ValueError: A value is not allowed; the message names key, value and what is allowed.
@@ -957,7 +967,9 @@ class ForwardSizes:
         )
 
     def list_array_shapes(self, channels: int, actions: int) -> Shapes:
-        """Return the shapes of the networks' arrays by name; weights are (out, in).
+        """Return the shape that each of the networks' arrays must have, by name.
+
+        Weights are (out, in).
 
         Args:
             channels: The number of channels.
@@ -984,10 +996,11 @@ class ForwardSizes:
 
     @classmethod
     def from_header(cls, header: Any, channels: Sequence[str]) -> ForwardSizes:
-        """Return the sizes in a model file's header.
+        """Return the sizes that a part of a model file's header describes.
 
         Args:
-            header: The value of the header's key ``forward``.
+            header: Only that part, the mapping at ``["forward"]`` of the whole header, as it was
+                read from JSON.
             channels: The ids of the task's channels.
 
         Raises:

@@ -26,7 +26,8 @@ class TopPatchesHead:
 
     Args:
         model: A model of kind ``vision_top_patches``.
-        kernels: The functions for the inner loops, plain or compiled.
+        kernels: Functions that compute the inner loops, such as the self-attention; they are plain
+            numpy or compiled, and have no weights.
     """
 
     def __init__(self, model: Model, kernels: VisionKernels) -> None:
@@ -89,12 +90,14 @@ class ConvolutionHead:
     if the model says so. Between the two layers there may be a memory.
 
     Args:
-        model: A model of kind ``vision_convolution``.
-        kernels: The functions for the inner loops, plain or compiled.
+        model: A model of kind ``vision_convolution``, which has the weights of the convolutions.
+        kernels: Functions that compute the inner loops, such as a convolution; they are plain numpy
+            or compiled, and have no weights.
     """
 
     WINDOWS = ((4, 2), (3, 1))
-    """For each convolution a pair: the width of its window, and the step of its window."""
+    """For each convolution a pair: the width of its square window, and the step from one window to
+    the next, in pixels."""
 
     def __init__(self, model: Model, kernels: VisionKernels) -> None:
         assert isinstance(model.sizes, ConvolutionSizes)
