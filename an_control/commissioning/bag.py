@@ -158,9 +158,10 @@ class _BagMessages:
 def listen_to_bag_and_list_notes(
     wiring: Wiring, bag: Bag, namespace: str, deserialize: Deserialize
 ) -> tuple[ListenResult, list[str]]:
-    """Collect message rates, gaps, time stamps and sensor ranges of a robot from a bag.
+    """Return what a bag shows of a robot's topics and channels, and remarks on it for the user.
 
-    The results are as from a running robot; see `listen_to_sources`.
+    It shows message rates, gaps, time stamps and sensor ranges, in the same form as
+    `listen_to_sources` returns them for a running robot.
 
     Args:
         wiring: The robot's wiring: the YAML file that connects topics to the policy's channels.
@@ -169,7 +170,8 @@ def listen_to_bag_and_list_notes(
         deserialize: Makes a ROS message from its bytes and its message class.
 
     Returns:
-        What was observed of all topics and channels, and notes for the user, one sentence each.
+        A pair: what was observed of all topics and channels, and the remarks (notes). Each is a
+        sentence on something that is no fault of the wiring, such as an unfinished file.
 
     Raises:
         WiringError: The wiring does not fit its message types.

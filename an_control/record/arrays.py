@@ -42,15 +42,17 @@ class RecordedArrays:
         stamp_ns: Simulated time of each tick (T,) in ns if simulator and node ran in lockstep;
             otherwise -1.
         episode: Number of the episode of each tick (T,), from 0; a reset or an activation starts a
-            new one. Ticks of the inactive node have negative numbers. But if the node was never
-            active, they are numbered like episodes.
+            new one. Ticks of the inactive node belong to no episode: -1 in the first period of
+            inactivity, -2 in the second and so on. But if the node was never active in the whole
+            recording, its ticks are numbered like those of episodes.
         readings: Readings of the channels, float32 (T, N); NaN if a channel was missing.
         wanted: Commands of the policy, before limits, float64 (T, A) in physical units; NaN before
             the first one.
-        commands: Newest command on the robot's topics after each tick, float64 (T, A). It is the
-            command of the tick, unless another node sent one later. A tick that sent none repeats
-            the command before it; NaN if there is none. Commands that were only proposed (in shadow
-            mode) do not count.
+        commands: Newest command on the robot's topics at the end of each tick, before the next one
+            begins, float64 (T, A) in physical units. Usually the node sent it in this tick, but
+            another node may have sent one after that. If none was sent in the tick, it is the
+            newest one of earlier ticks, or NaN before the first one. Commands that were only
+            proposed (in shadow mode) do not count.
         wiring: Text of the wiring file, which says where readings come from and commands go.
     """
 
@@ -160,7 +162,7 @@ def _number_episodes(parts: list[int], active_parts: set[int]) -> NDArray[np.int
 
     Args:
         parts: Number of the part of the recording to which each of the T ticks belongs; a reset, an
-            activation and a deactivation each start a new part.
+            activation and a deactivation each start a new part if the present one has ticks.
         active_parts: Parts in which the node was active. They are the episodes, with the numbers 0,
             1 and so on; the other parts get -1, -2 and so on. If there are none, all parts are
             episodes.

@@ -48,7 +48,7 @@ class _WeightGroup(NamedTuple):
     fixed: int
 
     def count_expected_channels(self) -> int:
-        """Return the number of channels of this group that should be present."""
+        """Return the number of channels of this group that should have a reading."""
         if self.feed is not None:
             return self.feed.expected_channel_count
         return self.fixed + sum(reader.expected_channel_count for reader in self.readers)
@@ -552,7 +552,11 @@ class ChannelTable:
 
     @property
     def configs(self) -> dict[str, ChannelConfig]:
-        """Mapping from each channel's id to the settings of its entry in the wiring file."""
+        """Settings of each channel, by the channel's own id.
+
+        The settings are an entry of the wiring file. If the id of the entry has a `*`, all channels
+        that the `*` stands for have the same settings, each under an id without `*`.
+        """
         readers = [reader for feed in self._feeds.values() for reader in feed.readers]
         return {
             id_: config
@@ -562,7 +566,7 @@ class ChannelTable:
 
     @property
     def expected_channel_count(self) -> int:
-        """Number of channels that should be present."""
+        """Number of channels that should have a reading; those of them without one are missing."""
         return sum([feed.expected_channel_count for feed in self._feeds.values()])
 
     def stop_expecting_absent_channels(self) -> None:

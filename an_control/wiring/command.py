@@ -128,7 +128,7 @@ class MessageConfig:
 
 
 class Actuator(Protocol):
-    """Interface of the settings of an actuator with which a command message is filled."""
+    """Interface of those settings of an actuator that are needed to fill a command message."""
 
     @property
     def name(self) -> str:
@@ -136,7 +136,7 @@ class Actuator(Protocol):
 
     @property
     def field(self) -> str | None:
-        """Path of the message field for the value.
+        """Path of the message field into which the actuator's value is written.
 
         None: the path is the entry `field` of the command message in the wiring file.
         """

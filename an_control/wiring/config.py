@@ -159,9 +159,10 @@ class Wiring:
     Attributes:
         file: Path of the file, for errors.
         robot: Name of the robot.
-        rate_hz: Control rate.
-        min_present_share: Share (0..1, weighted) of the channels that must have a reading. With a
-            smaller share the safe command (that does no harm) is sent.
+        rate_hz: Control rate, in ticks (control steps) per second.
+        min_present_share: Share (0..1) of the channels that must have a reading. Each channel
+            counts by its `weight`, or its part of the weight of its source or wildcard; by default
+            all count the same. With a smaller share the safe command (that does no harm) is sent.
         sources: Topic subscriptions.
         channels: Numbers and image patches that the policy can read.
         command: How actions become messages to the actuators.
@@ -242,11 +243,12 @@ class Wiring:
         return replace(self, sources=tuple(sources.values()), channels=tuple(channels.values()))
 
     def with_conversions(self, conversions: Mapping[str, tuple[float, float]]) -> Wiring:
-        """Return a copy of this wiring in which some channels have another scale and offset.
+        """Return a copy in which some channels convert their readings by another scale and offset.
 
         Args:
-            conversions: The new scale and offset, by the channel's id in the wiring file, which
-                may hold a `*`. An id that the wiring does not have is ignored.
+            conversions: The new pair (scale, offset) by the channel's id in the wiring file, which
+                may hold a `*`. All other channels keep theirs. An id that the wiring does not have
+                is ignored.
         """
         channels = (
             replace(one, scale=conversions[one.id][0], offset=conversions[one.id][1])
@@ -263,8 +265,8 @@ class Wiring:
             previous: The earlier wiring with which this one is compared.
 
         Returns:
-            The values in this wiring, by the id of the entry. Entries that only one of the two
-            wirings has are left out.
+            The pair (scale, offset) in this wiring, by the id of the entry. Entries that only one
+            of the two wirings has are left out.
         """
         old = {one.id: (one.scale, one.offset) for one in previous.channels}
         new = {one.id: (one.scale, one.offset) for one in self.channels}

@@ -300,7 +300,7 @@ class Reader(ABC):
 
     @property
     def expected_channel_count(self) -> int:
-        """Number of channels that should be present."""
+        """Number of channels that should have a reading: here all channels of the reader."""
         return len(self.ids)
 
     def make_mask_of_channels_to_report_if_lost(self) -> Mask:
@@ -571,16 +571,20 @@ class GrowingReader(Reader):
 
     @property
     def expected_channel_count(self) -> int:
-        """Number of channels that should be present.
+        """Number of channels that should have a reading; those of them without one are missing.
 
-        A wildcard (`*`) counts as one channel until its first element arrives, unless its weight
-        is 0.
+        With a wildcard (`*`) these are the array elements that are in the newest message or were in
+        earlier ones long enough to be expected (see `ElementPresence`). If there are none, the
+        wildcard counts as one channel, unless its weight is 0.
         """
         return max(self._unmatched, self._presence.count if self.wildcard else len(self.ids))
 
     @property
     def no_longer_expected_channel_count(self) -> int:
-        """Number of channels added by name whose elements are not expected in further messages."""
+        """Number of channels, made from a wildcard by name, that are not expected in messages now.
+
+        It is 0 if the wildcard takes elements by index, or if there is none.
+        """
         return (
             len(self.ids) - int(np.count_nonzero(self.make_mask_of_channels_to_report_if_lost()))
             if self.adds_channels_by_name

@@ -34,10 +34,13 @@ def make_recorder_from_bag(
     namespace: str,
     deserialize: Callable[[bytes, Any], Any],
 ) -> DrivenRecorder:
-    """Read a robot's sensor readings and commands from a bag into a new recorder.
+    """Read a robot's readings and commands from a bag, and return a recorder that holds them.
 
-    Readings and commands come from the topics that the wiring names. Until the first message on the
-    command topics, the commands are those that a policy node recorded as sent, if there are any.
+    The recorder keeps them in memory. The readings and action of each command are one recorded
+    tick; `recorder.make_recording` of the result returns all ticks for the doctor.
+
+    Readings and commands come from the topics that the wiring names. Until the first command from
+    these topics, the commands are those that a policy node recorded as sent, if there are any.
 
     Args:
         wiring: The robot's wiring.

@@ -17,7 +17,7 @@ LOST_TICKS = 2.5
 
 
 class ReadingsRecorder:
-    """Recorder of a robot's raw sensor numbers and actions, one row for each control tick.
+    """Recorder, in memory, of a robot's raw sensor numbers and actions, one row for each tick.
 
     The caller stores the robot's messages in `table`, and then calls `add_tick` in each tick. The
     numbers are recorded before scale, offset and clipping.
@@ -92,10 +92,11 @@ class ReadingsRecorder:
 
 
 class DrivenRecorder:
-    """Recorder of a robot's readings and the commands that any node sends to it.
+    """Recorder, in memory, of a robot's readings and the commands that any node sends to it.
 
     Each command gives one recorded tick: the newest readings before the command, and the command,
-    converted to an action of the model.
+    converted to an action of the model. The caller stores the robot's messages in `recorder.table`,
+    and calls `add_command_message` or `add_command`; `recorder.make_recording` returns all ticks.
 
     Args:
         wiring: The robot's wiring.
