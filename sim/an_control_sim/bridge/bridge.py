@@ -208,10 +208,12 @@ class Bridge:
         self.run.answer_pause_and_step_requests()
 
     def end_episode(self) -> None:
-        """End the episode; in lockstep, first wait a short time for late commands and count them.
+        """End the episode; in lockstep, wait a short time for late commands without a time stamp.
 
-        Late and lost commands are counted in `exchange.unmatched` if their messages have no time
-        stamp. Later steps may then have used the commands of other steps.
+        Call it after the last step of each episode. It adds to `exchange.unmatched` the number of
+        commands without a stamp that no step was waiting for, or that never came. Nothing tells to
+        which steps such commands belong. So if the number is not 0, steps of this episode may have
+        used the commands of other steps. Commands with a stamp are neither waited for nor counted.
         """
         self.run.mark_episode_end()
         with suppress(StopRequestedError):  # the episode is complete anyway

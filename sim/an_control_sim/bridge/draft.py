@@ -292,13 +292,17 @@ def _format_sensor_names(env: gymnasium.Env[Any, Any]) -> str:
 
 
 def format_index_expression(indices: Sequence[int], observation_size: int) -> str:
-    """Format indices of an observation as text for a simulation file, as a slice if possible.
+    """Return the text by which a simulation file selects some numbers of an observation.
+
+    It is "observation" for all numbers in their order, else a slice if possible, else a list.
 
     >>> format_index_expression((0, 2, 4), 6)
     'observation[0:5:2]'
+    >>> format_index_expression((0, 4, 1), 6)
+    'observation[0,4,1]'
 
     Args:
-        indices: The indices in the observation.
+        indices: The indices of the selected numbers, in the order in which they are read.
         observation_size: The length of the observation.
     """
     if observation_size == 1:  # which may be a number instead of an array

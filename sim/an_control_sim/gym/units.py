@@ -30,7 +30,8 @@ KEPT_ZERO = 3.0
 class Units:
     """The scale and the offset of each of N readings: reading = number * scale + offset.
 
-    Both are empty if no reading is changed.
+    The number is the environment's, the reading is the policy's. Scale and offset are empty if no
+    reading is changed.
 
     Attributes:
         scale: The factors (N,), or ().
@@ -48,7 +49,11 @@ class Units:
 
     @property
     def scale_offset_pairs(self) -> tuple[tuple[float, float], ...]:
-        """The pair (scale, offset) of each reading, as a model file stores them."""
+        """The pair (scale, offset) of each reading, as in a model file's task; () if unchanged.
+
+        They convert a number of the environment to a reading of the policy: reading = number *
+        scale + offset.
+        """
         return tuple(zip(self.scale, self.offset, strict=True))
 
     def __bool__(self) -> bool:

@@ -36,20 +36,23 @@ def derive_scrambled_wiring(
 ) -> Wiring:
     """Return the wiring for a policy that reads disturbed readings from the topic `scrambled`.
 
-    A wiring says which topics feed which channels. In the result each channel reads its own id in
-    `scrambled`, with the same maximum age and weight as before, but without scale, clip or crop:
-    the scrambler has applied them. The command is the same. Sources (topics) that are required, or
-    measure the actuators' positions, are still read from the robot.
+    The messages on `scrambled` name each reading by the id of its channel. In the result each
+    channel of the robot reads the element with its id. It keeps its maximum age and its weight, but
+    has no scale, clip or crop, because the scrambler has applied them. The command is the same.
+    Sources (topics) that are required, or measure the actuators' positions, are still read from the
+    robot.
 
-    The last entry, `*`, reads all ids in the message that have no entry of their own. They can be
-    channels that the disturbance adds, and channels of the robot whose ids are not known in advance
-    or cannot be written in a field path. If there are no such channels of the robot, the entry has
-    weight 0.
+    Unless the channels are image patches, the channel entry `*` comes last. It reads every element
+    that no other entry reads. These are the channels that a disturbance adds, and those of the
+    robot that can have no entry of their own: the matches of a wildcard (an id with a `*`) that is
+    not in `wildcard_matches`, and channels whose id cannot stand in a field path, such as `7` or
+    `a[0]`. If the robot has no such channels, `*` has the weight 0, so that added channels do not
+    count in the share of present channels (`min_present_share`).
 
     Args:
         wiring: The robot's wiring.
-        wildcard_matches: For each wildcard id (with a `*`) of the wiring, the ids of the channels
-            that it matches; None if they are not known.
+        wildcard_matches: For wildcards of the wiring, the ids of the channels that each matches.
+            None if the matches of no wildcard are known, or if there is no wildcard.
     """
     sources = {one.name: one for one in wiring.sources}
     ages = {

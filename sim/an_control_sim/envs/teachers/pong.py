@@ -131,12 +131,13 @@ class PongPlayer:
 class PongTeacher:
     """A teacher of Pong that reads the memory of an environment's game console.
 
-    Call `start_episode` after each reset of the environment. Then call this object once in each
-    step; it returns the teacher's action. `env.button` must be the button that was pressed in the
-    previous step, whether the teacher or the student chose it.
+    Call `start_episode` after each reset of the environment. Then call this object once before each
+    `step` of the environment; it returns the teacher's action. The step may take another action
+    instead, such as a student's: the environment itself stores the button that was pressed in
+    `env.button`, where the teacher reads it.
 
     Args:
-        env: The `PuzzlePongEnv`.
+        env: The `PuzzlePongEnv`, which has the console and the button of its last step.
     """
 
     is_helping = False
@@ -152,7 +153,7 @@ class PongTeacher:
         self._last_move: int | None = None
 
     def __call__(self) -> np.ndarray:
-        """Return the teacher's action (6,) float32 for this step: 1 for its button, else 0."""
+        """Return the teacher's action (6,) float32 for the next step: 1 for its button, else 0."""
         seen = ConsoleState.from_console(self._console)
         previous_move = _convert_button_to_move(self._env.button)
         comes = self._player.is_ball_approaching(seen)
