@@ -112,14 +112,18 @@ def _hash_file(path: str) -> str | None:
 
 
 def make_step_parser(description: str | None) -> argparse.ArgumentParser:
-    """Create the command-line parser of an experiment that consists of steps."""
+    """Create the command-line parser of an experiment that consists of steps (command lines)."""
     parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
     add_step_options(parser)
     return parser
 
 
 def add_step_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `run_steps` to a parser: `--list` (only show) and `--again` (repeat)."""
+    """Add the command-line options that `run_steps` needs: `--list` and `--again`.
+
+    `--list` only shows the steps (command lines) of the experiment, `--again` runs those that are
+    done again.
+    """
     parser.add_argument("--list", action="store_true", help="only show the command lines")
     parser.add_argument("--again", action="store_true", help="run the steps that are done again")
 

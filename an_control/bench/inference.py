@@ -81,7 +81,7 @@ def measure_tick_time_on_one_core(
     Args:
         model: Path of a model file; None measures policies with random weights, in the sizes of the
             paper authors' policies for Ant, CarRacing and Pong.
-        seconds: Duration of each measurement.
+        seconds: Duration of the measurement of each row.
         compare_variants: Whether to measure an Ant policy in each architecture variant of `PARTS`
             (other encoders, attention or recurrence); `model` is then None.
 
@@ -145,11 +145,14 @@ def measure_policy_tick_time(policy: Policy, channels: int, seconds: float) -> R
     Args:
         policy: The policy, which is reset first.
         channels: Number of channels of which the policy gets a reading in each step.
-        seconds: Duration of the measurement.
+        seconds: Duration of the whole measurement, half of it for each of the two methods.
 
     Returns:
-        A dict with task, kind of input, engine and number of channels, and for `step` and for
-        `step_array` the median and the 99th percentile of the duration in microseconds.
+        A dict with the keys "task", "engine", "channels", and "inputs": what a neuron of the policy
+        gets in a tick, "readings" for one reading, "stacked" for several successive ones, or
+        "patches" for image patches. The keys "step_p50_us", "step_p99_us", "step_array_p50_us" and
+        "step_array_p99_us" have the median and the 99th percentile of the methods' durations in
+        microseconds.
     """
     ids = tuple(f"channel_{i}" for i in range(channels))
     rng = np.random.default_rng(0)
@@ -217,7 +220,7 @@ def main(seconds: str, policies: str | None = None) -> None:
     """Measure durations of policy steps in this process, and print each row as a line of JSON.
 
     Args:
-        seconds: Duration of each measurement, as text.
+        seconds: Duration of the measurement of each row, as text.
         policies: Which policies to measure: the path of a model file; "--parts" for the
             architecture variants in `PARTS`; or None for policies with random weights.
     """

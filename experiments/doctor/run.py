@@ -259,9 +259,12 @@ def run_mistake_trial(
 
 
 def iterate_named_trials(options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
-    """Yield the name of each trial that the command line selects, and a function that runs it.
+    """Yield a pair for each trial that the command line selects: its name, and how to run it.
 
-    The function returns the results of the trial as a dict.
+    In a trial the doctor examines a simulated robot whose wiring has mistakes or is right. The
+    second of the pair is a function without arguments, which runs the trial and returns its results
+    as a dict. The name, such as "robots/ant/mass=1.3/0", is the key of these results in the JSON
+    file; it ends with the seed or the number of the trial.
     """
     robots: dict[str, Robot] = {}
 

@@ -50,8 +50,9 @@ class ControlLoop:
     Args:
         name: The robot, "ant" or "mobile_base".
         difference: How the robot differs from the usual one, such as "mass=1.3"; "" for not at all.
-        process: A substitute for the process in which the doctor examines recordings; None for that
-            process itself.
+        process: An `AnsweringExaminer`, which examines recordings in place of the doctor's separate
+            process; the doctor then measures time by the simulated clock. None: the doctor starts
+            the process, and measures time by the computer's clock.
     """
 
     def __init__(self, name: str, difference: str = "", process: Any = None) -> None:
@@ -87,7 +88,7 @@ class ControlLoop:
         """Make one tick of the controller and one step of the robot, and measure the time.
 
         A new episode is started first if the last one is over. The doctor gets the readings if
-        `watched`. `wait` is called before the tick.
+        `watched`. `wait` is called after the readings were stored and before the time is measured.
         """
         controller, robot, doctor = self.controller, self.robot, self.doctor
         if not self._episodes or robot.over:

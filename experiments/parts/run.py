@@ -161,8 +161,8 @@ class ComparedPolicy:
     def make_results_table_row(self, results: Results) -> list[str]:
         """Return the cells of this policy's row in `make_markdown_results_table`.
 
-        They are: its layer and memory, its number of parameters and of seeds, and for each
-        disturbance its mean return and share of successes.
+        They are: the name of its pooling layer, the name of its memory, its number of parameters,
+        the number of seeds, and for each disturbance its mean return and share of successes.
         """
         cells = [self.pooling, self.memory, *format_parameters_and_seeds(results, self.runs_folder)]
         for protocol in PROTOCOLS:

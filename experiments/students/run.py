@@ -196,8 +196,8 @@ class ComparedStudent:
     def make_results_table_row(self, results: Results) -> list[str]:
         """Return the cells of this student's row in `make_markdown_results_table`.
 
-        They are: its name, its number of parameters and of seeds, and its mean return under each
-        disturbance.
+        They are: its name, its number of parameters, the number of seeds, and its mean return with
+        the standard error under each disturbance.
         """
         digits = self.comparison.digits
         shown = [

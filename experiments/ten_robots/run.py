@@ -113,7 +113,10 @@ class LearnedRobot:
             run_an_control(*arguments, "--json", str(self.folder / f"{name}.json"))
 
     def make_results_table_row(self) -> list[str] | None:
-        """Return this robot's row of `make_markdown_results_table`; None if it has no policy."""
+        """Return the cells of this robot's row in `make_markdown_results_table`.
+
+        Return None if no policy has been learned for the robot yet.
+        """
         learned = self.read_result("learn")
         if learned is None:
             return None

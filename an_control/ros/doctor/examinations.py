@@ -80,11 +80,13 @@ class Examinations:
         return None if is_stale else answer
 
     def set_pause_before_next_request(self, *, found: bool) -> None:
-        """Set how long to pause after the next answer.
+        """Set how long the pause after the next answer is, in which no request is sent.
+
+        The pause after the present answer has begun in `pop_answer` and is not changed.
 
         Args:
-            found: Whether the last answer has a finding. If so, the pause is 0.5 s, else twice the
-                previous pause, at most 60 s.
+            found: Whether the present answer has a finding. If so, the next pause is 0.5 s, else
+                twice the length that was set before, at most 60 s.
         """
         self._pause_s = PAUSE_S if found else min(2.0 * self._pause_s, LONGEST_PAUSE_S)
 

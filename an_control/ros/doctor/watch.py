@@ -22,7 +22,10 @@ DOUBT_S, LEAST_DOUBT_TICKS = 0.5, 20
 class ReadingsWatch:
     """A recorder of ticks that says when the readings have become improbable.
 
-    The policy's monitor, which predicts the next readings, judges how probable they are.
+    The policy's monitor, which predicts the next readings, judges them. They are improbable if the
+    running mean of their negative log-likelihood is more than 0.35 nats a tick and channel above
+    its usual value, if the monitor is lost, or if the robot does not fit the model. They do not
+    count as improbable while the monitor reports moved signals, or the policy does not act yet.
 
     Args:
         table: The channel table whose readings are recorded.
@@ -48,12 +51,18 @@ class ReadingsWatch:
 
     @property
     def are_readings_improbable(self) -> bool:
-        """Whether the readings were improbable when they were last checked."""
+        """Whether the readings were improbable (see the class) at the newest check.
+
+        It is False before the first check. `check_readings_probability_if_due` makes the checks.
+        """
         return self._doubts > 0
 
     @property
     def have_readings_long_been_improbable(self) -> bool:
-        """Whether the readings have been improbable for at least half a second and 20 ticks."""
+        """Whether the readings were improbable at all checks in a row for long enough.
+
+        This is for 0.5 s or 20 ticks, whichever is longer.
+        """
         return self._doubts >= self._needed_doubts
 
     def record_tick(
