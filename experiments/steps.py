@@ -121,8 +121,8 @@ def make_step_parser(description: str | None) -> argparse.ArgumentParser:
 def add_step_options(parser: argparse.ArgumentParser) -> None:
     """Add the command-line options that `run_steps` needs: `--list` and `--again`.
 
-    `--list` only shows the steps (command lines) of the experiment, `--again` runs those that are
-    done again.
+    `--list` only shows the steps (command lines) of the experiment. `--again` also runs the steps
+    that are already done.
     """
     parser.add_argument("--list", action="store_true", help="only show the command lines")
     parser.add_argument("--again", action="store_true", help="run the steps that are done again")

@@ -206,17 +206,15 @@ class AssignmentEvidence:
         self._usual_initial_costs = np.zeros(len(self.initial_costs))
 
     def add_dead_reckoning_costs(self, record: TickRecord) -> None:
-        """Add the costs of the next tick by dead reckoning to the matrix `reckoning`.
+        """Add a tick's costs by dead reckoning to the matrix `reckoning` (slots, channels).
 
-        Dead reckoning predicts each tick from the prediction for the tick before; only the first
-        prediction, in `start_dead_reckoning`, is computed from readings, those of the tick before
-        the suspected rewiring. The costs say how badly the reading of each slot fits the prediction
-        for each channel. They are nats, as is `reckoning` (slots, channels), which is changed in
-        place.
+        Call it once for each tick after `start_dead_reckoning`. Dead reckoning predicts each tick
+        from the prediction for the tick before. Only the prediction from which it starts was
+        computed from readings, those of the tick before the suspected rewiring. The costs, in nats,
+        say how badly the reading of each slot fits the prediction for each channel.
 
         Args:
-            record: The tick that follows the one of the previous call. Its readings and its action
-                are used.
+            record: The tick, whose readings and action are used.
         """
         ahead = self._forward.compute_expected_readings(self._reckoned, record.action)
         self._reckoned_scale = np.hypot(

@@ -130,7 +130,7 @@ class NoteEncoder:
 
 
 def find_time_of_next_note_ns(queue: Iterable[Note]) -> int | None:
-    """Return the time in ns of a queue's first note that has one; None if no note has a time."""
+    """Return the time in ns of the first note with a time in a queue; None if no note has one."""
     return next((note[-1] for note in tuple(queue) if note[-1] is not None), None)
 
 

@@ -581,7 +581,7 @@ class GrowingReader(Reader):
 
     @property
     def no_longer_expected_channel_count(self) -> int:
-        """Number of channels, made from a wildcard by name, that are not expected in messages now.
+        """Number of channels, made from a wildcard by name, that further messages need not have.
 
         It is 0 if the wildcard takes elements by index, or if there is none.
         """

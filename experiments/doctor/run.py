@@ -198,7 +198,11 @@ def grade_diagnosis(diagnosis: Diagnosis, recording: Recording, mistakes: Sequen
 def find_only_diagnosed_mistake(
     diagnosis: Diagnosis, recording: Recording, mistakes: Sequence[Mistake]
 ) -> Mistake | None:
-    """Return the mistake that alone explains the diagnosis, or None if there is none."""
+    """Return that one of some mistakes which the doctor corrected while it missed all others.
+
+    `mistakes` are all mistakes in the recording. Return None if there is no such mistake: the
+    corrected wiring is then not nearly right for any one of them alone.
+    """
     for one in mistakes:
         right = make_expected_wiring(recording, [one])
         if is_diagnosed_wiring_right(diagnosis.corrected, right, recording):
@@ -359,7 +363,8 @@ def run_trial_with_random_mistakes(
 def make_markdown_results_table(results: Mapping[str, dict[str, Any]]) -> str:
     """Return a Markdown table that counts the outcomes, such as "found", of each kind of trial.
 
-    `results` maps the name of a trial, KIND/SEED, to its results.
+    `results` maps the name of a trial, such as "robots/ant/mass=1.3/0", to its results. Trials
+    whose names differ only in the last part, the seed or number, are of one kind.
     """
     counts: dict[str, Counter[str]] = {}
     for name, row in results.items():

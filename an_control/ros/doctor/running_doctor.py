@@ -64,7 +64,7 @@ class RunningDoctor:
         self._watch: ReadingsWatch | None = None
         """The watch for the channel table and policy in `_watched`; None without a monitor."""
         self._clear_since_s = clock()
-        """Time of the first of the latest looks without improbable readings; 0 after others."""
+        """Time at which the readings were probable again and the doctor was idle; 0 until then."""
 
     @property
     def process(self) -> DoctorProcess:
@@ -313,7 +313,7 @@ class RunningDoctor:
         return reason
 
     def _withdraw_outdated_findings(self) -> None:
-        """Forget what is not corrected, if readings have been probable for 10 s."""
+        """Forget the findings that are not corrected, if readings have been probable for 10 s."""
         now_s = self._clock()
         if not self._clear_since_s:
             self._clear_since_s = now_s
