@@ -106,6 +106,7 @@ class Loop:
             _check_any_source_has_stamps(controller.table)
         self.controller, self._on_failure = controller, on_failure
         self.active = self._broken = False
+        self._is_running = node.context.ok
         self._clock = clock = LoopClock(node)
         self.record = LoopRecord(recorder, controller, clock)
         """Records ticks, commands and events, if anything is recorded."""
@@ -436,10 +437,16 @@ class Loop:
             kind: Why the command is sent, for the recording.
         """
         stamp_ns = None if self._ticker.lockstep else self._clock.read_ros_time_ns()
-        with suppress(RuntimeError), self._output.lock:  # rclpy was shut down meanwhile
-            command = (compute_safe or self.controller.gate.safe_command)()
-            return self._output.send(command, stamp_ns, kind)
-        return False
+        try:
+            with self._output.lock:
+                command = (compute_safe or self.controller.gate.safe_command)()
+                return self._output.send(command, stamp_ns, kind)
+        except Exception as error:  # the caller's thread, which may be the watchdog's, must go on
+            if self._is_running():
+                self._guard.logger.error(
+                    f"the safe command was not sent: {error!r}", throttle_duration_sec=TOLD_S
+                )
+            return False
 
     def _publish_diagnostics(self) -> None:
         """Publish the diagnostics; a timer calls this once a second, also without ticks."""
@@ -574,7 +581,7 @@ class LoopGuard:
         done = (
             "safe command"
             if sent
-            else "no safe command, because a position to hold has not been measured"
+            else "no safe command: a position to hold has not been measured, or sending failed"
         )
         self.logger.error(
             f"watchdog: no command for {limit_s:.3g} s: {done} "

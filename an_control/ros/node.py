@@ -32,6 +32,7 @@ from rclpy.lifecycle import LifecycleState, TransitionCallbackReturn
 from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
+from rclpy.subscription import Subscription
 from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 
@@ -303,6 +304,8 @@ SHOWN = 8
 """Maximum number of changes of the wiring that one log line lists."""
 ESTOP_WATCH_S = 0.5
 """Seconds between two looks for publishers that keep an e-stop for nodes that start later."""
+KEPT_ESTOP_S = 0.5
+"""Maximum seconds for which the activation waits for an e-stop that a publisher keeps."""
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end the process, after the safe command. SIGHUP comes when a terminal is closed."""
 
@@ -320,6 +323,8 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
     _loop: Loop | None = None  # of the class: rclpy destroys a node that could not be made
     _swap: ModelSwap | None = None
     _recorder: NodeRecorder | None = None
+    _kept_estop: Subscription[Bool] | None = None
+    """The subscription to e-stops that a publisher keeps; None until there is such a publisher."""
     _checked: ChannelTable | None = None
     """The channel table with the parameters that are being set, between their check and their
     use."""
@@ -439,6 +444,7 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         ):
             self.get_logger().error(refusal)
             return TransitionCallbackReturn.FAILURE
+        self._receive_kept_estop()
         loop.activate()
         return super().on_activate(state)
 
@@ -527,6 +533,26 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         response.success, response.message = not reason, reason
         return response
 
+    def _receive_kept_estop(self) -> None:
+        """Set the e-stop if it was published before this node started and a publisher keeps it.
+
+        The activation calls this before the first tick: the first message of a new subscription
+        could come later than that.
+        """
+        if self._kept_estop is not None:  # its messages come by the executor
+            return
+        self._subscribe_to_kept_estops()
+        if (kept := self._kept_estop) is None:
+            return
+        until_s, taken = time.monotonic() + KEPT_ESTOP_S, None
+        while taken is None and time.monotonic() < until_s:
+            with kept.handle:
+                taken = kept.handle.take_message(Bool, False)
+            if taken is None:
+                time.sleep(KEPT_ESTOP_S / 100)
+        if taken is not None:
+            self._set_estop_by_topic(taken[0])
+
     def _subscribe_to_kept_estops(self) -> None:
         """Subscribe to e-stops that were published before, once a publisher keeps them.
 
@@ -537,7 +563,9 @@ class PolicyNode(QuietNode, SteadyLifecycleNode):
         if any(one.qos_profile.durability == kept for one in publishers):
             self._estop_watch.cancel()
             qos = QoSProfile(depth=1, durability=kept)
-            self.create_subscription(Bool, "~/estop", self._set_estop_by_topic, qos)
+            self._kept_estop = self.create_subscription(
+                Bool, "~/estop", self._set_estop_by_topic, qos
+            )
 
     def _set_estop_by_topic(self, message: Bool) -> None:
         """Set the e-stop if the message holds true; a message with false changes nothing."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from rclpy.event_handler import PublisherEventCallbacks
 from rclpy.parameter import Parameter
@@ -81,6 +83,40 @@ def test_an_estop_that_a_publisher_keeps_stops_a_node_that_starts_later(stand):
     for _ in range(20):
         stand.executor.spin_once(timeout_sec=0.02)
     assert not stand.node._estop.reason
+
+
+def test_no_command_of_the_policy_precedes_an_estop_that_a_publisher_keeps(stand):
+    """The executor does not spin between the configuration and the activation, as in `main`."""
+    qos = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+    publisher = stand.peer.create_publisher(Bool, "policy/estop", qos)
+    publisher.publish(Bool(data=True))
+    node = stand.start(mode="rate", activate=False)
+    assert node.trigger_configure().to_label() == "transition_success"
+    while not node.count_publishers("policy/estop"):  # discovery needs no executor
+        time.sleep(0.01)
+    assert node.trigger_activate().to_label() == "transition_success"
+    assert node._estop.reason == "e-stop by topic"
+
+
+def test_an_error_in_sending_the_safe_command_is_logged_and_the_watchdog_goes_on(
+    stand, monkeypatch, capfd
+):
+    stand.start(mode="rate")
+    stand.send(1)
+    stand.until(lambda: stand.commands, "a command")
+    (commands,) = [one for one in stand.node.publishers if one.topic_name == "/commands"]
+    publish = commands.publish
+
+    def fail(message: JointState) -> None:
+        raise AssertionError("no network")
+
+    monkeypatch.setattr(commands, "publish", fail)
+    stop_by_service(stand)
+    stand.until(lambda: "no network" in capfd.readouterr().err, "the log line")
+    monkeypatch.setattr(commands, "publish", publish)
+    count = len(stand.commands)
+    stand.until(lambda: len(stand.commands) > count + 3, "the watchdog's safe commands")
+    assert list(stand.commands[-1].effort) == SAFE
 
 
 def test_in_lockstep_each_step_is_answered_by_the_safe_command(stand, reference):
