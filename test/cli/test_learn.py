@@ -67,6 +67,11 @@ def test_it_makes_teacher_student_monitor_table_and_card(tmp_path, capsys):
     assert main(["learn", CART, "--smoke", "--out", str(tmp_path / "moved")]) == 0
 
 
+def test_a_seed_may_have_more_than_64_bits(tmp_path, teacher):
+    arguments = ["learn", CART, "--smoke", "--teacher", str(teacher), "--seed", str(2**64)]
+    assert main([*arguments, "--out", str(tmp_path / "run")]) == 0
+
+
 def test_with_more_minutes_for_its_teacher_all_that_follows_is_learned_again(tmp_path):
     out = tmp_path / "run"
     arguments = ["learn", CART, "--smoke", "--out", str(out)]

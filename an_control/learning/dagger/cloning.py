@@ -115,7 +115,7 @@ def fit_network_to_commands(
 
 def _make_relu_network(widths: Sequence[int], seed: int) -> nn.Sequential:
     """Return a relu network with random initial weights."""
-    torch.manual_seed(seed)
+    torch.manual_seed(seed % 2**64)
     pairs = [(nn.Linear(before, after), nn.ReLU()) for before, after in pairwise(widths)]
     return nn.Sequential(*[module for pair in pairs for module in pair][:-1])
 

@@ -385,7 +385,7 @@ class Dagger:
         gets the model's weights too. Otherwise, if the teacher is a relu network, the head gets the
         teacher's weights, except in a student built as in the paper. All other weights are random.
         """
-        torch.manual_seed(self.seed)
+        torch.manual_seed(self.seed % 2**64)
         readings, actions = len(self._task.channels), len(self._task.actuators)
         sizes = self.settings.student
         student: Student | PaperStudent

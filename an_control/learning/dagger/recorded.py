@@ -70,7 +70,7 @@ class RecordedTeaching:
             settings = replace(settings, student=replace(settings.student, head=cloning.hidden))
         self.settings, self.seed, self._cloning = settings, seed, cloning
         self._task, self._episodes = task, list(episodes)
-        torch.manual_seed(seed)
+        torch.manual_seed(seed % 2**64)
         kind = PaperStudent if settings.student.paper else Student
         student = kind(len(task.channels), len(task.actuators), settings.student)
         self._student = student.to(device)

@@ -223,14 +223,14 @@ class ForwardModelLearner:
         if self._stage == 0:
             explorer = Explorer(self._known, self.settings.noise, self._rng)
             self._record_and_add_episodes(0, explorer, self.settings.steps)
-            torch.manual_seed(self.seed)
+            torch.manual_seed(self.seed % 2**64)
         elif self._stage > 1:
             if self._stage == 3:
                 driver = MissingChannelsDriver(
                     self._known, self.settings.missing, 0.5 * self.settings.noise, self._rng
                 )
                 self._record_and_add_episodes(1, driver, max(1, self.settings.steps // 2))
-            torch.manual_seed(self.seed)
+            torch.manual_seed(self.seed % 2**64)
         return self._make_training_of_current_stage()
 
     def _make_training_of_current_stage(self) -> NetworkTraining:
