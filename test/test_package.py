@@ -22,7 +22,7 @@ EXECUTABLES = ["an-control", "policy_node", "scrambler", "simulator"]
 ROS_PACKAGES = {
     "builtin_interfaces", "diagnostic_msgs", "geometry_msgs", "launch", "launch_ros",
     "lifecycle_msgs", "nav_msgs", "rcl_interfaces", "rclpy", "rosgraph_msgs", "sensor_msgs",
-    "std_msgs", "std_srvs", "trajectory_msgs", "visualization_msgs",
+    "std_msgs", "std_srvs", "trajectory_msgs",
 }  # fmt: skip
 ROSDEP_KEYS = {
     "python3-hypothesis", "python3-jsonschema", "python3-myst-parser-pip", "python3-numpy",
