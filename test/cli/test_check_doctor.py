@@ -56,6 +56,36 @@ def test_a_wiring_that_is_right_has_nothing_wrong_and_no_corrected_file(tmp_path
     assert not (tmp_path / "f.yaml").exists()
 
 
+@pytest.mark.parametrize("with_model", [True, False])
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("topic: imu", "topic: inertia", "inertia of sensor_msgs/msg/Imu is not allowed"),
+        ("topic: cmd_vel", "topic: command", "allowed: what {} takes: cmd_vel of geometry_msgs"),
+    ],
+)
+def test_a_topic_that_the_simulation_lacks_is_not_taken_for_a_dead_motor_or_for_nothing_wrong(
+    tmp_path, capsys, old, new, said, with_model
+):
+    text = RIGHT.read_text(encoding="utf-8")
+    assert old in text
+    (tmp_path / "w.yaml").write_text(text.replace(old, new))
+    robot = ["--model", str(MODEL)] if with_model else ["--move"]
+    words = [str(tmp_path / "w.yaml"), *robot, "--sim", str(SIMULATION)]
+    assert main(["check", *words]) == 2
+    assert said.format(SIMULATION) in capsys.readouterr().err
+
+
+def test_the_actuators_of_another_simulated_robot_are_refused_in_one_line(tmp_path, capsys):
+    for name in ("ant.yaml", "ant_sim.yaml"):
+        text = Path(find_share_path(f"config/{name}")).read_text(encoding="utf-8")
+        (tmp_path / name).write_text(text.replace("hip_1", "hip_9") if "sim" in name else text)
+    words = [str(tmp_path / "ant.yaml"), "--move", "--sim", str(tmp_path / "ant_sim.yaml")]
+    assert main(["check", *words]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "command.actuators: hip_1" in line and "(actuator hip_9 is not among the names" in line
+
+
 def test_the_doctor_needs_a_model_and_a_robot_that_moves(tmp_path, capsys):
     assert main(["check", str(RIGHT), "--sim", str(SIMULATION)]) == 2
     assert main(["check", str(RIGHT), "--fix", str(tmp_path / "f.yaml")]) == 2

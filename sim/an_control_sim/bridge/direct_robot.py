@@ -16,7 +16,8 @@ from an_control.commissioning.doctor.recorder import ReadingsRecorder
 from an_control.commissioning.motion.run import MotionRun
 from an_control.control.controller import Controller
 from an_control.disturbance import derive_episode_seed
-from an_control.wiring import ChannelTable, CommandMessage, Wiring
+from an_control.wiring import ChannelTable, CommandMessage, Wiring, WiringError
+from an_control.wiring.checked_yaml import Description
 from an_control_sim.bridge.robot import SimulatedRobot
 from an_control_sim.bridge.simulation_file import Simulation, load_simulation
 
@@ -31,24 +32,32 @@ class DirectRobot:
         messages: A message object for each command topic, which `CommandMessage` fills.
 
     Raises:
-        WiringError: The simulation YAML does not fit its environment.
+        WiringError: The simulation YAML does not fit its environment, or the wiring's topics, types
+            or actuators are not those of the simulation.
     """
 
     def __init__(
         self, simulation: Simulation, wiring: Wiring, messages: Sequence[CommandMessage]
     ) -> None:
+        _check_topics(simulation, wiring)
         self.robot = SimulatedRobot(simulation)
         command, robot = wiring.command, self.robot
-        topics = {
-            topic: index
-            for index, (topic, _) in enumerate(robot.commands.topics_and_message_classes)
-        }
+        topics = [topic for topic, _ in robot.commands.topics_and_message_classes]
         self._commands = [
-            (topics.get(config.topic), message, span)
+            (topics.index(config.topic), message, span)
             for config, message, span in zip(
                 command.messages, messages, command.message_slices, strict=True
             )
         ]
+        for index, message, span in self._commands:
+            message.fill(np.zeros(span.stop - span.start), 0)
+            try:
+                robot.commands.read_commands(message.message, index)
+            except ValueError as error:
+                robot.close()
+                names = Description(", ".join(command.names[span]))
+                allowed = f"those of {simulation.file} ({error})"
+                raise WiringError(wiring.file, "command.actuators", names, allowed) from error
         self._sources = [
             (sensor, [one.name for one in wiring.sources if one.topic == sensor.topic])
             for sensor in robot.sensor_topics
@@ -84,10 +93,27 @@ class DirectRobot:
         commands.clear_commands()
         for index, message, span in self._commands:
             message.fill(values[span], self.now_ns)
-            if index is not None:
-                commands.store_commands(message.message, 0.0, index)
+            commands.store_commands(message.message, 0.0, index)
         newest = commands.newest_command
         self.robot.step(commands.safe if newest is None else newest)
+
+
+def _check_topics(simulation: Simulation, wiring: Wiring) -> None:
+    """Check that the simulation publishes what the wiring reads, and takes what it sends.
+
+    Otherwise the doctor would examine a robot that nobody drives, or that nobody reads.
+    """
+    published = {one.topic: one.type for one in simulation.publish}
+    taken = {one.topic: one.type for one in simulation.command.messages}
+    sources = [(f"sources.{one.name}", one.topic, one.type) for one in wiring.sources]
+    keys = wiring.command.topic_keys
+    commands = [(keys[one.topic], one.topic, one.type) for one in wiring.command.messages]
+    for uses, verb, types in ((sources, "publishes", published), (commands, "takes", taken)):
+        for key, topic, type_ in uses:
+            if types.get(topic) != type_:
+                known = ", ".join(f"{name} of {types[name]}" for name in types)
+                allowed = f"what {simulation.file} {verb}: {known}"
+                raise WiringError(wiring.file, key, Description(f"{topic} of {type_}"), allowed)
 
 
 def run_and_record_simulated_robot(
