@@ -69,6 +69,23 @@ def test_an_evaluation_is_stopped_after_an_episode_if_it_is_asked_to(tmp_path):
     assert reports == [("episode", 1)]
 
 
+@pytest.mark.parametrize("unit", ["episode", "row"])
+def test_a_request_to_stop_after_the_last_episode_or_row_loses_no_result(unit, tmp_path):
+    path = tmp_path / "m.safetensors"
+    task = Task("CartPole-v1", "CartPole-v1")
+    write_model(path, make_random_model(MlpSizes(4, 2, [2]), task=task))
+
+    def stop(progress):
+        return not (progress.unit == unit and progress.finished)
+
+    result = evaluate(EvaluateOptions(path, ("none",), episodes=2), stop)
+    assert [row["protocol"] for row in result.rows] == ["none"]
+    with pytest.raises(RunStoppedError):
+        evaluate(
+            EvaluateOptions(path, ("none", "delay=1"), episodes=2), lambda one: unit != one.unit
+        )
+
+
 def test_observations_of_double_precision_come_as_policies_read_them():
     gymnasium.register("Double-v0", Double)
     env = make_environment("Double-v0")

@@ -129,8 +129,9 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
         ValueError: Options are out of bounds, or do not fit the model or the task.
         ModelError: The model file cannot be read.
         WriteError: A file cannot be written.
-        RunStoppedError: `progress` returned False after an episode or a protocol. With the option
-            `state`, repeating the call continues after the last finished protocol.
+        RunStoppedError: `progress` returned False after an episode or a protocol, and it was not
+            the last one. With the option `state`, repeating the call continues after the last
+            finished protocol.
     """
     from an_control.learning.evaluation.comparison import (
         KeptResults,
@@ -168,12 +169,16 @@ def evaluate(options: EvaluateOptions, progress: OnProgress = ignore_progress) -
         runs: dict[str, list[PlayedEpisode]] = {}
         for name, protocol in protocols.items():
             row = kept and kept.find_results(name, with_step_rewards=stage.stepwise)
-            runs[name] = row or _play_protocol_with_progress(stage, protocol, options, progress)
+            is_last = len(runs) == len(protocols) - 1
+            runs[name] = row or _play_protocol_with_progress(
+                stage, protocol, options, progress, is_last
+            )
             if kept is not None and not row:
                 kept.add_results(name, runs[name])
             figures = {"protocol": name, "results": runs[name]}
             done = len(runs), len(protocols), len(runs) / len(protocols)
-            if progress(RunProgress("step", "row", *done, figures=figures)) is False:
+            step = RunProgress("step", "row", *done, figures=figures)
+            if progress(step) is False and not is_last:
                 raise RunStoppedError(options.state)
         success = SUCCESS.get(task) if options.success is None else options.success
         until = {name: one.until for name, one in protocols.items()}
@@ -284,8 +289,12 @@ def _play_protocol_with_progress(
     protocol: EvaluationProtocol,
     options: EvaluateOptions,
     progress: OnProgress,
+    is_last: bool,
 ) -> list[PlayedEpisode]:
-    """Play the episodes of one protocol, report each to `progress`, and return their results."""
+    """Play the episodes of one protocol, report each to `progress`, and return their results.
+
+    A request to stop after the last episode of the last protocol stops nothing.
+    """
     done, episodes = 0, options.episodes
 
     def report_progress(result: PlayedEpisode) -> None:
@@ -293,7 +302,7 @@ def _play_protocol_with_progress(
         done += 1
         figures = {"return": result.total, "steps": result.steps}
         step = RunProgress("step", "episode", done, episodes, done / episodes, figures=figures)
-        if progress(step) is False:
+        if progress(step) is False and not (is_last and step.finished):
             raise RunStoppedError(options.state)
 
     return player.play(protocol, episodes, report_progress)
