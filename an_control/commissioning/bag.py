@@ -45,6 +45,8 @@ MAX_READS = 100_000
 """Maximum number of times that readings are taken from a bag; the rest of a longer bag is only read
 for its message rates."""
 MAX_TOPICS = 1000
+PAUSE_S = 2.0
+"""If a bag has no message of any topic for more than these seconds, the recording was paused."""
 TRANSITIONS = "/transition_event"
 """End of the name of the topic that marks a lifecycle node, such as a policy node."""
 SENDER = "the bag"
@@ -123,17 +125,53 @@ class _BagMessages:
         self._classes: dict[str, Any] = {}
         self.types: dict[str, str] = {}
         """The message type of each topic."""
+        self.now_s = 0.0
+        """The time of the newest entry in seconds, without the pauses before it."""
+        self.pauses_s: list[float] = []
+        """The durations of the pauses of the recording."""
+        self.most_behind_s = 0.0
+        """The longest time by which a message was recorded before one that precedes it."""
 
     def iterate_entries(self) -> Iterator[BagEntry]:
         """Yield the entries of the bag that are messages, not attached files.
 
-        The message types of their topics are stored in `types`.
+        The message types of their topics are stored in `types`, and `now_s`, `pauses_s` and
+        `most_behind_s` are updated.
         """
+        newest_ns: int | None = None
+        paused_ns = 0
         for entry in self._bag.iterate_entries():
             if entry.type != ATTACHMENT:
                 if len(self.types) < MAX_TOPICS:
                     self.types.setdefault(entry.topic, entry.type)
+                newest_ns = entry.log_ns if newest_ns is None else newest_ns
+                passed_ns = entry.log_ns - newest_ns
+                if passed_ns > PAUSE_S * 1e9:
+                    self.pauses_s.append(passed_ns / 1e9)
+                    paused_ns += passed_ns
+                self.most_behind_s = max(self.most_behind_s, -passed_ns / 1e9)
+                newest_ns = max(newest_ns, entry.log_ns)
+                self.now_s = (entry.log_ns - paused_ns) / 1e9
                 yield entry
+
+    def list_notes_on_times(self, step_s: float) -> list[str]:
+        """Return notes on pauses of the recording, and on messages that are not in order.
+
+        Args:
+            step_s: The period of the control ticks; a message may be behind by so many seconds.
+        """
+        notes = []
+        if self.pauses_s:
+            notes.append(
+                f"the recording pauses {len(self.pauses_s)} times, for up to"
+                f" {max(self.pauses_s):.3g} s without any message; this is no gap of a source"
+            )
+        if self.most_behind_s > step_s:
+            notes.append(
+                f"messages are up to {self.most_behind_s:.3g} s behind earlier ones, and so may"
+                " count as missing: put them into the order of their times (mcap sort)"
+            )
+        return notes
 
     def find_message_class(self, type_: str) -> Any:
         """Return the class of a message type, or None if it is not installed."""
@@ -210,7 +248,7 @@ def listen_to_bag_and_list_notes(
                 one.topics.append(entry.topic)
             message = messages.deserialize(entry)
             stamp_ns = stamps[name](message)
-            _append_message_times(one, entry.log_ns, stamp_ns)
+            _append_message_times(one, messages.now_s, entry.log_ns, stamp_ns)
             if (names_of := names[name]) is not None and len(one.orders) < 10:
                 one.orders.add(tuple(names_of(message)))
             table.store_message(name, message, stamp_ns, entry.log_ns)
@@ -240,24 +278,32 @@ def listen_to_bag_and_list_notes(
         disagreements=describe_disagreements(table, history),
     )
     notes = [note for one in heard.values() for note in one.list_notes_on_joint_name_order()]
-    return listened, [*bag.notes, *notes]
+    return listened, [*bag.notes, *messages.list_notes_on_times(step_ns / 1e9), *notes]
 
 
-def _append_message_times(source: BagSource, log_ns: int, stamp_ns: int | None) -> None:
+def _append_message_times(
+    source: BagSource, now_s: float, log_ns: int, stamp_ns: int | None
+) -> None:
     """Append the recording time, stamp and delay of a message to the lists of its source.
 
     If the stamp jumps relative to the previous message, `source.jumps` is increased.
+
+    Args:
+        source: The source, which is changed.
+        now_s: The recording time in seconds without the pauses of the recording.
+        log_ns: The recording time.
+        stamp_ns: The stamp of the message; None if it has none.
     """
     if len(source.times_s) >= KEPT:
         return
-    if source.times_s and stamp_ns is not None and source.stamps_ns[-1] is not None:
-        passed_s = log_ns / 1e9 - source.times_s[-1]
-        away_s = (stamp_ns - source.stamps_ns[-1]) / 1e9 - passed_s
-        source.jumps += stamp_ns < source.stamps_ns[-1] or abs(away_s) > JUMP_S
-    source.times_s.append(log_ns / 1e9)
-    source.stamps_ns.append(stamp_ns)
     if stamp_ns is not None:
-        source.delays_s.append((log_ns - stamp_ns) / 1e9)
+        delay_s = (log_ns - stamp_ns) / 1e9
+        if source.stamps_ns and (before_ns := source.stamps_ns[-1]) is not None:
+            away_s = delay_s - source.delays_s[-1]
+            source.jumps += stamp_ns < before_ns or abs(away_s) > JUMP_S
+        source.delays_s.append(delay_s)
+    source.times_s.append(now_s)
+    source.stamps_ns.append(stamp_ns)
 
 
 def survey_bag_topics(bag: Bag, namespace: str, deserialize: Deserialize) -> Survey:
@@ -307,7 +353,7 @@ def survey_bag_topics(bag: Bag, namespace: str, deserialize: Deserialize) -> Sur
         topic = topics.setdefault(name, SurveyedTopic(name, entry.type, (SENDER,)))
         message = messages.deserialize(entry)
         update_topic_statistics(
-            topic, message, make_stamp_reader(cls)(message) is not None, entry.log_ns / 1e9
+            topic, message, make_stamp_reader(cls)(message) is not None, messages.now_s
         )
     reports = {
         name

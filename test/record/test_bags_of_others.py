@@ -117,6 +117,37 @@ def test_a_bag_of_two_robots_is_not_taken_for_one(
     assert main([*check, "--namespace", "/two"]) == 0
 
 
+def test_a_pause_of_the_recording_is_no_gap_or_rate_of_a_source(
+    wiring: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bag = BagFolder(tmp_path / "bag", lambda: FileHead((), {}))
+    for step in [*range(100), *range(6100, 6200)]:  # of simulated time, which begins at 0
+        at_ns = step * STEP_NS
+        bag.write([entry("/robot/joint_states", joints(step), at_ns)])
+        bag.write([entry("/robot/tilt", tilt(step), at_ns + 1000)])
+    bag.close()
+    assert main(["check", str(wiring), "--bag", str(tmp_path / "bag")]) == 0
+    assert "the recording pauses 1 times, for up to 60 s" in capsys.readouterr().out
+    assert main(["new", "drafted", "--bag", str(tmp_path / "bag"), "--out", str(tmp_path)]) == 0
+    drafted = load_wiring(tmp_path / "drafted.yaml")
+    assert drafted.rate_hz == pytest.approx(100.0, rel=0.02)
+    assert [one.max_age_s for one in drafted.sources] == [0.05, 0.05]
+
+
+def test_messages_that_are_not_in_the_order_of_their_times_are_noted(
+    wiring: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bag = BagFolder(tmp_path / "bag", lambda: FileHead((), {}))
+    steps = range(200)
+    bag.write([entry("/robot/joint_states", joints(one), 10**9 + one * STEP_NS) for one in steps])
+    bag.write([entry("/robot/tilt", tilt(one), 10**9 + one * STEP_NS) for one in steps])
+    bag.close()
+    main(["check", str(wiring), "--bag", str(tmp_path / "bag")])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "messages are up to 1.99 s behind earlier ones" in printed
+    assert "(mcap sort)" in printed
+
+
 def test_what_is_not_in_the_bag_is_said(
     wiring: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
