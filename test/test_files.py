@@ -76,8 +76,8 @@ def write_plot(path: Path) -> None:
     plots = pytest.importorskip(
         "an_control.learning.evaluation.plots", reason="needs the extra train"
     )
-    figure, axis = plots.plt.subplots(figsize=(12, 9))
-    axis.imshow(np.random.default_rng(0).random((300, 300)))
+    figure = plots.Figure(figsize=(12, 9))
+    figure.subplots().imshow(np.random.default_rng(0).random((300, 300)))
     plots.save_figures({path.stem: figure}, path.parent)
 
 

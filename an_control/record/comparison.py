@@ -98,12 +98,10 @@ class Comparison:
             path: Path of the picture to write.
             actuators: Names of the actuators (A).
         """
-        import matplotlib
+        from matplotlib.figure import Figure  # pyplot would choose a backend for the whole process
 
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-
-        figure, axes = pyplot.subplots(figsize=(9, 4))
+        figure = Figure(figsize=(9, 4))
+        axes = figure.subplots()
         course = np.array(self._course).reshape(-1, len(actuators))
         ticks = np.arange(len(course)) * self._bin_size
         for place, name in enumerate(actuators):
@@ -113,4 +111,3 @@ class Comparison:
         axes.legend(fontsize="small", ncols=2)
         figure.tight_layout()
         figure.savefig(path, dpi=120)
-        pyplot.close(figure)

@@ -3,9 +3,9 @@
 import errno
 import fcntl
 import json
+import subprocess
 import sys
 from itertools import count
-from subprocess import PIPE, Popen
 from types import SimpleNamespace
 
 import numpy as np
@@ -92,6 +92,35 @@ def test_the_model_with_the_best_validation_is_kept(tmp_path):
     assert list((tmp_path / "tensorboard").iterdir()) and (tmp_path / "curve.png").exists()
 
 
+def test_a_picture_leaves_a_notebooks_backend_of_matplotlib_as_it_is(tmp_path):
+    """In a process of its own, as the backend is one for the whole process."""
+    pytest.importorskip("matplotlib", reason="needs the train extra")
+    code = """
+import sys
+from pathlib import Path
+import matplotlib
+import numpy
+matplotlib.use("svg")
+from an_control.learning.evaluation import identification, plots
+from an_control.learning.runs.card import write_learning_curve
+from an_control.learning.runs.run_folder import RunFolder
+from an_control.record.comparison import Comparison
+folder = Path(sys.argv[1])
+write_learning_curve(RunFolder(folder, {}), [{"step": 1, "best": 1.0}], "step")
+Comparison().plot_differences(folder / "differences.png", ("a",))
+shares = identification.IdentifiedShares(numpy.eye(2), numpy.eye(2), numpy.ones((2, 3), int))
+plots.save_figures({"one": identification.plot_channel_identification(shares, "ab")}, folder)
+print(matplotlib.get_backend())
+"""
+    done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True)
+    assert done.stdout == "svg\n", done.stderr
+    assert {one.name for one in tmp_path.glob("*.png")} == {
+        "curve.png",
+        "differences.png",
+        "one.png",
+    }
+
+
 def test_a_curve_that_a_busy_machine_draws_slowly_warns_of_nothing(tmp_path, monkeypatch):
     """Matplotlib warns of a legend that takes over a second to place: the whole run failed."""
     legend = pytest.importorskip("matplotlib.legend", reason="needs the plot extra")
@@ -116,7 +145,12 @@ def test_a_folder_in_which_another_process_works_is_refused(tmp_path):
         "with lock_folder(pathlib.Path(sys.argv[1])): print('in', flush=True); sys.stdin.read()"
     )
     folder.mkdir()
-    other = Popen([sys.executable, "-c", code, folder], stdin=PIPE, stdout=PIPE, text=True)
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     with other:
         assert other.stdout.readline() == "in\n"
         with pytest.raises(RunError, match="run: another process is working in this folder"):

@@ -15,7 +15,6 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from an_control.disturbance import DisturbanceSettings, Disturber, Shuffle
@@ -244,7 +243,8 @@ def plot_channel_identification(shares: IdentifiedShares, channels: Sequence[str
         shares: Shares and confusions that `measure_identified_channel_shares` returned.
         channels: Ids of the channels, in the environment's order.
     """
-    figure, axes = plt.subplots(1, 3, figsize=(17, 6.5), layout="constrained")
+    figure = Figure(figsize=(17, 6.5), layout="constrained")
+    axes = figure.subplots(1, 3)
     for axis, share, title in (
         (axes[0], shares.first, "identified, by steps since the reset"),
         (axes[1], shares.later, "by steps since a reshuffle on the way"),

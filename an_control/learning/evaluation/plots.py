@@ -11,15 +11,12 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
+from matplotlib.figure import Figure
 
 from an_control.disturbance import Disturber, Shuffle
 from an_control.learning.rollout.episode import PlayedEpisode
 from an_control.policy import Policy
 from an_control.system.files import replace_file_atomically
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
-from matplotlib.figure import Figure
 
 BEFORE, AFTER = 25, 150
 """Number of steps before and after a permutation that a recovery curve shows."""
@@ -114,7 +111,8 @@ def plot_attention(trace: AttentionTrace, permutation_steps: Sequence[int]) -> F
     """
     at, steps = choose_permutation_and_plotted_steps(len(trace.attention), permutation_steps)
     reach = float(np.nanmax(np.abs(np.array([trace.attention[step] for step in steps]))))
-    figure, axes = plt.subplots(1, len(steps), figsize=(3.1 * len(steps), 4.4), squeeze=False)
+    figure = Figure(figsize=(3.1 * len(steps), 4.4))
+    axes = figure.subplots(1, len(steps), squeeze=False)
     for axis, step in zip(axes[0], steps, strict=True):
         image = axis.imshow(
             trace.attention[step], vmin=-reach, vmax=reach, cmap="RdBu_r", aspect="auto"
@@ -142,10 +140,9 @@ def plot_keys(trace: AttentionTrace, permutation_steps: Sequence[int]) -> Figure
     """
     at, steps = choose_permutation_and_plotted_steps(len(trace.keys), permutation_steps)
     points = project_on_principal_axes(np.array(trace.keys))
-    colours = plt.get_cmap("hsv")(np.linspace(0.0, 0.94, len(trace.channels)))
-    figure, axes = plt.subplots(
-        1, len(steps), figsize=(2.9 * len(steps), 3.6), squeeze=False, sharex=True, sharey=True
-    )
+    colours = matplotlib.colormaps["hsv"](np.linspace(0.0, 0.94, len(trace.channels)))
+    figure = Figure(figsize=(2.9 * len(steps), 3.6))
+    axes = figure.subplots(1, len(steps), squeeze=False, sharex=True, sharey=True)
     for axis, step in zip(axes[0], steps, strict=True):
         start = max(0, step - TRAIL, at if step >= at else 0)
         for number, colour in enumerate(colours):
@@ -190,9 +187,10 @@ def plot_key_clusters(trace: AttentionTrace) -> Figure | None:
     points = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(
         keys[there][different]
     )
-    figure, axis = plt.subplots(figsize=(8, 6), layout="constrained")
+    figure = Figure(figsize=(8, 6), layout="constrained")
+    axis = figure.subplots()
     count = len(trace.channels)
-    colours = plt.get_cmap("hsv")(np.linspace(0.0, 0.94, count))
+    colours = matplotlib.colormaps["hsv"](np.linspace(0.0, 0.94, count))
     for number, name in enumerate(trace.channels):
         x, y = points[signals == number].T
         marker = "os^Dv"[number % 5]
@@ -269,7 +267,8 @@ def plot_rewards_around_permutations(runs: Mapping[str, Sequence[PlayedEpisode]]
     shown = {name: curve for name, curve in curves.items() if (curve[0] > 0).any()}
     if not shown:
         return None
-    figure, axis = plt.subplots(figsize=(8, 4))
+    figure = Figure(figsize=(8, 4))
+    axis = figure.subplots()
     first = next(iter(runs))
     if first not in shown:
         level = float(np.mean(np.concatenate([one.rewards for one in runs[first]])))
@@ -313,7 +312,8 @@ def plot_returns_by_missing_share(
     }
     if len({missing_shares[name] for name in runs}) < 2:
         return None
-    figure, axis = plt.subplots(figsize=(6, 4.5), layout="constrained")
+    figure = Figure(figsize=(6, 4.5), layout="constrained")
+    axis = figure.subplots()
     for label, names in shown.items():
         begins_late = all(missing_shares[name] for name in names)
         points = [first, *names] if begins_late and not missing_shares[first] else names
@@ -359,7 +359,6 @@ def save_figures(figures: Mapping[str, Figure | None], folder: Path) -> list[Pat
             written.append(folder / f"{name}.png")
             with replace_file_atomically(written[-1]) as beside:
                 figure.savefig(beside, dpi=DPI)
-            plt.close(figure)
     return written
 
 

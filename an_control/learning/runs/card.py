@@ -175,13 +175,11 @@ def write_learning_curve(
     if not any(curves.values()):
         return
     try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
+        from matplotlib.figure import Figure  # pyplot would choose a backend for the whole process
     except ImportError:
         return
-    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
     for name, points in curves.items():
         if points:
             axes.plot(*zip(*points, strict=True), label=CURVES[name], linewidth=1)
@@ -191,7 +189,6 @@ def write_learning_curve(
     axes.legend(loc="best")
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=120)
-    pyplot.close(figure)
     folder.write_file("curve.png", picture.getvalue())
 
 
