@@ -137,6 +137,9 @@ class _BagMessages:
 
         The message types of their topics are stored in `types`, and `now_s`, `pauses_s` and
         `most_behind_s` are updated.
+
+        Raises:
+            BagError: The bag has no message, or cannot be read.
         """
         newest_ns: int | None = None
         paused_ns = 0
@@ -153,6 +156,9 @@ class _BagMessages:
                 newest_ns = max(newest_ns, entry.log_ns)
                 self.now_s = (entry.log_ns - paused_ns) / 1e9
                 yield entry
+        if newest_ns is None:
+            why = "; ".join(self._bag.notes[:3])
+            raise BagError(f"{self._bag.path}: holds no message of ROS 2{why and f' ({why})'}")
 
     def list_notes_on_times(self, step_s: float) -> list[str]:
         """Return notes on pauses of the recording, and on messages that are not in order.
@@ -252,8 +258,6 @@ def listen_to_bag_and_list_notes(
             if (names_of := names[name]) is not None and len(one.orders) < 10:
                 one.orders.add(tuple(names_of(message)))
             table.store_message(name, message, stamp_ns, entry.log_ns)
-    if not readers:
-        raise BagError(f"{bag.path}: holds no message")
     update_reading_ranges(table, ranges, now_ns, history)
     for one in heard.values():
         if not one.topic:

@@ -41,12 +41,12 @@ _RECORD_HEAD = struct.Struct("<BQ")
 class _McapChannel:
     """A channel in the sense of an MCAP file: one topic with its message type.
 
-    `cdr` tells whether the topic's messages are serialised in CDR, as ROS 2 does.
+    Only messages with the encoding "cdr", that of ROS 2, are read.
     """
 
     topic: str
     type: str
-    cdr: bool
+    encoding: str
 
 
 @dataclass
@@ -71,7 +71,8 @@ class Bag:
     def iterate_entries(self) -> Iterator[BagEntry]:
         """Yield all messages and attached files of the bag, in the order of its files.
 
-        Messages that are not serialised in CDR, the format of ROS 2, are left out.
+        Topics whose messages are not serialised in CDR, the format of ROS 2, are left out, and
+        named in `notes`.
 
         Raises:
             BagError: A file is damaged.
@@ -79,10 +80,18 @@ class Bag:
         self.notes.clear()
         for number, path in enumerate(self.files):
             last = number == len(self.files) - 1
-            if path.suffix == ".db3":
+            if number and last and not path.stat().st_size:  # its recorder was killed
+                self.notes.append(f"{path}: is empty")
+            elif path.suffix == ".db3":
                 yield from _read_sqlite(path, self.notes)
             else:
-                yield from _read_mcap(path, self.notes, last)
+                channels: dict[int, _McapChannel] = {}
+                yield from _read_mcap(path, self.notes, last, channels)
+                self.notes += [
+                    f"{path}: left out: {one.topic} ({one.type}, {one.encoding[:20]})"
+                    for one in channels.values()
+                    if one.encoding != "cdr"
+                ]
 
 
 def _list_files(path: Path) -> list[Path]:
@@ -149,8 +158,10 @@ def _list_files_in_metadata(folder: Path) -> list[Path]:
     return found
 
 
-def _read_mcap(path: Path, notes: list[str], is_last: bool) -> Iterator[BagEntry]:
-    """Yield the messages and attached files of an MCAP file.
+def _read_mcap(
+    path: Path, notes: list[str], is_last: bool, channels: dict[int, _McapChannel]
+) -> Iterator[BagEntry]:
+    """Yield the messages and attached files of an MCAP file, and add its channels to `channels`.
 
     A remark in `notes` says where an unfinished file ends. Only the bag's last file may end in the
     middle of a record; any other damage is a BagError.
@@ -158,7 +169,6 @@ def _read_mcap(path: Path, notes: list[str], is_last: bool) -> Iterator[BagEntry
     from mcap.exceptions import McapError
 
     size = path.stat().st_size
-    channels: dict[int, _McapChannel] = {}
     schemas: dict[int, str] = {}
     with BufferedReader(open_regular_file(path), 2**20) as file:
         if file.read(8) != _MAGIC:
@@ -255,7 +265,7 @@ def _iterate_chunk_entries(
             channel = channels.get(number)
             if channel is None:
                 raise ValueError(f"a message of channel {number}, which is not there")
-            if channel.cdr:
+            if channel.encoding == "cdr":
                 content = data[at + _MESSAGE_HEAD.size : at + length]
                 yield BagEntry(channel.topic, channel.type, log_ns, publish_ns, sequence, content)
         else:
@@ -280,7 +290,7 @@ def _iterate_record_entries(
     elif code == _CHANNEL:
         one = Channel.read(stream)
         type_ = schemas.get(one.schema_id, "")
-        channels[one.id] = _McapChannel(one.topic, type_, one.message_encoding == "cdr")
+        channels[one.id] = _McapChannel(one.topic, type_, one.message_encoding)
         if max(len(channels), len(schemas)) > MAX_CHANNELS:
             raise ValueError(f"more than {MAX_CHANNELS} channels")
     elif code == _MESSAGE:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from geometry_msgs.msg import Twist, Vector3Stamped
 from lifecycle_msgs.msg import TransitionEvent
+from mcap.writer import Writer as McapWriter
 from rclpy.serialization import serialize_message
 from sensor_msgs.msg import Imu, JointState
 from stand import WIRING, Stand
@@ -172,6 +173,25 @@ def test_a_broken_message_is_one_line(
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert "no message of type sensor_msgs/msg/JointState" in lines[0]
+
+
+@pytest.mark.parametrize("verb", ["check", "new"])
+def test_a_bag_of_another_encoding_is_named_and_not_called_empty(
+    wiring: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    path = tmp_path / "one.mcap"
+    with path.open("wb") as file:
+        writer = McapWriter(file)
+        writer.start()
+        schema = writer.register_schema("acme.Joints", "protobuf", b"")
+        channel = writer.register_channel("/joint_states", "protobuf", schema)
+        writer.add_message(channel, 5, b"\0", 5)
+        writer.finish()
+    name = str(wiring) if verb == "check" else "another"
+    assert main([verb, name, "--bag", str(path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "no message of ROS 2" in line
+    assert "left out: /joint_states (acme.Joints, protobuf)" in line
 
 
 def test_a_wiring_drafted_from_a_bag_reads_that_bag(

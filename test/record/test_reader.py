@@ -60,7 +60,22 @@ def test_each_compression_is_unpacked(tmp_path: Path, compression: CompressionTy
             writer.add_message(channel, number, TEXT, number, number)
             writer.add_message(other, number, b"{}", number, number)
         writer.finish()
-    assert [one.sequence for one in Bag(path).iterate_entries()] == list(range(5))
+    bag = Bag(path)
+    assert [one.sequence for one in bag.iterate_entries()] == list(range(5))
+    assert bag.notes == [f"{path}: left out: /json (, json)"]
+
+
+def test_the_last_file_may_be_empty_as_its_recorder_was_killed(tmp_path: Path) -> None:
+    first = made(tmp_path / "bag")
+    (first.parent / "metadata.yaml").unlink(missing_ok=True)
+    last = first.with_name("bag_1.mcap")
+    last.touch()
+    bag = Bag(tmp_path / "bag")
+    assert len([one for one in bag.iterate_entries() if one.topic == "/text"]) == 200
+    assert bag.notes == [f"{last}: is empty"]
+    first.write_bytes(b"")
+    with pytest.raises(BagError, match=r"bag_0\.mcap: is not an MCAP file"):
+        list(Bag(tmp_path / "bag").iterate_entries())
 
 
 def test_a_file_that_ends_anywhere_is_read_up_to_there(tmp_path: Path) -> None:
