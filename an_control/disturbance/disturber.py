@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import compress
+from itertools import compress, islice
+from itertools import count as iterate_from_zero
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -676,13 +677,18 @@ class Disturber:
         self._carried = signals[slots]
         named_by = self._carried if settings.announce else slots
         self._names = tuple(self.ids[i] for i in named_by)
-        self._copy_ids = tuple(f"{COPY_PREFIX}{i}" for i in range(len(self._copied)))
-        self._noise_ids = tuple(
-            f"{NOISE_PREFIX}{i}" for i in range(settings.noise_channels.whole_number)
+        self._copy_ids = self._make_ids_of_added_channels(COPY_PREFIX, len(self._copied))
+        self._noise_ids = self._make_ids_of_added_channels(
+            NOISE_PREFIX, settings.noise_channels.whole_number
         )
         self._copies_named = self._names + self._copy_ids if self._copy_ids else self._names
         self._named = self._copies_named + self._noise_ids
         self._update_whether_only_moves_disturb()
+
+    def _make_ids_of_added_channels(self, prefix: str, count: int) -> tuple[str, ...]:
+        """Return the first ids PREFIX0, PREFIX1, ... that the robot's own channels do not have."""
+        free = (name for i in iterate_from_zero() if (name := f"{prefix}{i}") not in self._index)
+        return tuple(islice(free, count))
 
     def _update_whether_only_moves_disturb(self) -> None:
         """Store whether moved signals are the only disturbance; `disturb` then does less work."""

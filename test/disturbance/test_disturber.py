@@ -147,6 +147,13 @@ def test_noise_channels_come_after_the_shuffle_and_leave_it_alone():
     assert noise.std() == pytest.approx(0.1, rel=0.05) and abs(noise.mean()) < 0.01
 
 
+def test_added_channels_take_no_id_that_a_channel_of_the_robot_has():
+    own = ("copy.0", "noise.1", "position")
+    one = Disturber(own, DisturbanceSettings.parse("none,noise=2,copies=2"), 1)
+    _, ids = one.disturb(np.zeros(3, np.float32), own)
+    assert ids == (*own, "copy.1", "copy.2", "noise.0", "noise.2")
+
+
 def test_a_missing_share_is_missing_for_the_whole_episode():
     one = disturber(missing=0.25)
     shown = {ids for _, ids in run(one, 5)}
