@@ -64,7 +64,8 @@ class HeardSource:
         rivals: A warning for each pair of nodes that send the same channels.
         times_s: The arrival times of the messages, by the steady clock.
         stamps_ns: The stamps of the messages; None for one without a stamp.
-        delays_s: The seconds from each stamp to the arrival of its message, by the node's clock.
+        delays_s: The seconds from each stamp to the arrival of its message, by the node's clock;
+            empty if the stamps are in simulated time.
     """
 
     config: SourceConfig
@@ -261,6 +262,8 @@ def listen_to_sources(
             for one in heard.values():
                 _store_publishers_of_source(node, one)
                 one.rivals = tuple(inputs.describe_competing_publishers(one.config.name))
+                if node.count_publishers("/clock"):  # not the clock by which delays were measured
+                    one.delays_s.clear()
             said = [
                 _describe_command_topic_and_problems(node, message)
                 for message in wiring.command.messages

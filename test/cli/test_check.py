@@ -18,6 +18,7 @@ import rclpy
 from live_robot import Robot
 from rclpy.context import Context
 from rclpy.node import Node
+from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import JointState
 from stand import IDS, WIRING
 from std_msgs.msg import Float64MultiArray
@@ -277,6 +278,20 @@ def test_frozen_stamps_are_named(tmp_path, robot):
     robot.start()
     _, found = checked([*files(tmp_path), *LIVE], tmp_path)
     assert any("every message has the same stamp" in one for one in found["problems"])
+
+
+def test_stamps_in_simulated_time_are_a_problem_only_if_nobody_publishes_the_clock(tmp_path, robot):
+    robot.joints(("left", "right"))
+    robot.tilt()
+    sends, start_ns = robot.sends, time.time_ns()
+    robot.sends = [lambda now_ns: [send(now_ns - start_ns + 1) for send in sends]]
+    robot.start()
+    wiring, *_ = files(tmp_path)
+    _, found = checked([wiring, *LIVE], tmp_path)
+    assert sum("behind this node's clock" in one for one in found["problems"]) == 2
+    robot.node.create_publisher(Clock, "/clock", 10)
+    _, found = checked([wiring, *LIVE], tmp_path)
+    assert not any("clock" in one for one in found["problems"]), found["problems"]
 
 
 def test_degrees_instead_of_radians_are_guessed_by_what_the_model_saw_in_training(tmp_path, robot):
