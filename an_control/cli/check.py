@@ -482,11 +482,11 @@ def _add_channel_rows(
     configs = {one.id: one for one in wiring.channels}
     ids = dict.fromkeys([*configs, *(() if wiring.images else table.ids), *seen])
     wildcards = [id_ for id_ in configs if "*" in id_]
-    lacking = (
-        ()
-        if model is None
-        else compare_wired_with_trained_channels(wiring, table.ids, model).missing
-    )
+    lacking: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    if model is not None:
+        present = dict.fromkeys([*table.ids, *seen])
+        unknown, lacking, _ = compare_wired_with_trained_channels(wiring, tuple(present), model)
     for id_ in [*ids, *lacking]:
         config = configs.get(id_)
         row: dict[str, Any] = {
@@ -495,7 +495,7 @@ def _add_channel_rows(
             "model": "",
         }
         if trained and id_ not in wildcards:
-            row["model"] = "known" if id_ in trained else "unknown"
+            row["model"] = "unknown" if id_ in unknown else "known"
         if id_ in lacking:
             row["model"] = "not wired"
         if heard is not None:

@@ -284,7 +284,8 @@ def compare_wired_with_trained_channels(
 ) -> ChannelDifferences:
     """Compare the channel ids of a wiring with those that the model was trained with.
 
-    A model's id that matches a wildcard in the wiring does not count as missing.
+    A model's id that matches a wildcard in the wiring does not count as missing. An id that matches
+    a wildcard of the model, which a random model takes from a wiring, does not count as unknown.
 
     Args:
         wiring: The wiring: which topics feed which channels of the policy.
@@ -299,8 +300,13 @@ def compare_wired_with_trained_channels(
         return ChannelDifferences((), (), 0)
     known, present = set(trained), set(ids)
     wildcards = [one.id for one in wiring.channels if "*" in one.id and one.image is None]
+    trained_wildcards = [id_ for id_ in trained if "*" in id_]
     return ChannelDifferences(
-        tuple(id_ for id_ in ids if id_ not in known),
+        tuple(
+            id_
+            for id_ in ids
+            if id_ not in known and not _matches_any_wildcard(id_, trained_wildcards)
+        ),
         tuple(
             id_
             for id_ in trained

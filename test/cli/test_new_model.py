@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from an_control.cli import main
+from an_control.control.model_wiring_check import compare_wired_with_trained_channels
 from an_control.load import load_policy
+from an_control.policy import read_model
+from an_control.wiring import load_wiring
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,6 +22,14 @@ def test_a_wirings_channels_and_actuators_are_the_models(tmp_path):
     assert policy.model.task.actuators == shipped.model.task.actuators
     action = policy.step(dict.fromkeys(policy.nominal_ids, 0.5))
     assert 0.0 < np.abs(action).max() < 0.5
+
+
+def test_the_model_of_a_wiring_knows_the_elements_of_its_wildcards(tmp_path):
+    wiring, out = ROOT / "config/mobile_base.yaml", tmp_path / "base.safetensors"
+    assert main(["new-model", str(wiring), "--out", str(out)]) == 0
+    ids = ("scan.right.0", "scan.left.11", "gyro", "scan.up.0")
+    found = compare_wired_with_trained_channels(load_wiring(wiring), ids, read_model(out))
+    assert found.unknown == ("scan.up.0",)
 
 
 def test_an_environments_model_may_need_its_order_or_never_act(tmp_path):
