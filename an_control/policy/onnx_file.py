@@ -305,7 +305,7 @@ def _find_observation_action_and_states(
     if action not in left:
         raise ValueError(
             f"outputs {', '.join(outputs)}: which one is the action? Say it in the YAML file, as in"
-            " action: {output: NAME}"
+            " action: {output: 'NAME'}"
         )
     pairs = []
     for name, follower in states.items():

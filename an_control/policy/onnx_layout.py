@@ -278,7 +278,8 @@ def read_state_observation_and_action_names(
         output = (
             beside["action"].read_fields((), ("limit", "scale", "offset", "output")).get("output")
         )
-        action = None if output is None else output.read_text("the name of an output", _NAME)
+        what = "the name of an output, in quotation marks if it is a number"
+        action = None if output is None else output.read_text(what, _NAME)
     return states, observation, action
 
 

@@ -116,7 +116,8 @@ YAMLS = {
     "history.by: 'tick' is not allowed; allowed: step or term": "history: {length: 1, by: tick}\n",
     "3 inputs are not a history of 2 observations": "history: {length: 2}\n",
     "action.limit: 0 is not allowed": "action: {limit: 0}\n",
-    "action: {output: NAME}": "action: {output: torque}\n",
+    "action: {output: 'NAME'}": "action: {output: torque}\n",
+    "an output, in quotation marks if it is a number": "action: {output: 30}\n",
     "states: h: i: the network has the inputs obs": "states: {h: i}\n",
     "step_s: 0 is not allowed; allowed: seconds": "step_s: 0\n",
 }

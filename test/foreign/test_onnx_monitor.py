@@ -132,6 +132,33 @@ def test_a_monitor_is_taken_only_by_a_policy_with_the_same_channels(tmp_path, ca
     assert not path.with_name("policy.monitor.safetensors").exists()
 
 
+def test_a_monitor_is_trained_only_in_a_task_with_the_same_channels(tmp_path, capsys):
+    pytest.importorskip("gymnasium")
+    path = save(tmp_path, linear())
+    assert main(["train-monitor", str(path), "--task", "Pendulum-v1"]) == 2
+    said = "a, b, c; the task has observation.0, observation.1, observation.2"
+    assert said in capsys.readouterr().err
+
+
+def test_actions_that_may_be_cut_off_are_noted_before_they_are_scored_or_learned(tmp_path, capsys):
+    pytest.importorskip("torch")
+    pytest.importorskip("gymnasium")
+    names = ",".join(f"observation.{k}" for k in range(4))
+    metadata = {"observation_names": names, "joint_names": "action.0,action.1"}
+    task = ["--task", "CartPole-v1"]
+    few = ["--steps", "100", "--updates", "2", "--imputation-updates", "1"]
+    for limit, times in ({}, 1), ({"action_limit": "100"}, 0):
+        path = str(save(tmp_path, linear(4, 2, metadata | limit), name=f"{times}.onnx"))
+        for words in (
+            ["evaluate", path, *task, "--episodes", "1", "--shuffle", "none"],
+            ["train-monitor", path, *task, *few],
+            ["distill", "CartPole-v1", "--teacher", path, "--smoke", "--out", f"{path}.{times}"],
+        ):
+            assert main(words) == 0
+            printed = "".join(capsys.readouterr())
+            assert printed.count("those beyond 1 are cut off") == times, words
+
+
 def test_a_monitor_elsewhere_than_beside_the_policy_is_refused_at_once(monitored, capsys):
     out = ["--out", str(monitored.with_name("other.safetensors"))]
     assert main(["train-monitor", str(monitored), *out]) == 2

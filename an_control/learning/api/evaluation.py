@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from an_control.control.model_wiring_check import describe_assumed_action_limit
 from an_control.disturbance import Shuffle
 from an_control.learning.runs.progress import (
     OnProgress,
@@ -248,10 +249,11 @@ def _collect_warnings(
     """Return warnings to show to the user before the episodes are played.
 
     One warning says that protocols permute the signals of a model that needs its channels in order
-    and has no monitor to restore the order. Another says that the model file sets the monitor to
-    off.
+    and has no monitor to restore the order. Others say that the model file sets the monitor to off,
+    and that an ONNX file does not say how large its actions may be.
     """
-    warnings = []
+    assumed = describe_assumed_action_limit(str(options.model), model)
+    warnings = [assumed] if assumed else []
     moved = [
         text
         for text, one in protocols.items()

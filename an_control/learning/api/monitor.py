@@ -13,6 +13,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from an_control.control.model_wiring_check import (
+    describe_assumed_action_limit,
+    join_names_shortened,
+)
 from an_control.learning.command_line import get_setting_name_for_user
 from an_control.learning.limits import (
     CountOrZero,
@@ -173,15 +177,20 @@ def train_monitor(options: MonitorOptions, progress: OnProgress = ignore_progres
         raise ValueError(
             f"{options.model}: --validate: has no forward model (train-monitor makes one)"
         )
+    if assumed := describe_assumed_action_limit(str(options.model), model):
+        progress(RunProgress("note", note=assumed))
     name = options.task or model.task.name
     try:
         env = make_environment(find_environment_id(name), Units.from_task(model.task))
     except ValueError as error:
         raise ValueError(f"--task: {error}") from error
     with closing(env):
-        channels = model.task.channels
-        if channels != describe_task(env, name, name).channels:
-            raise ValueError(f"{options.model}: its channels differ from those of task {name!r}")
+        channels, given = model.task.channels, describe_task(env, name, name).channels
+        if channels != given:
+            raise ValueError(
+                f"{options.model}: its channels differ from those of task {name!r}:"
+                f" {join_names_shortened(channels)}; the task has {join_names_shortened(given)}"
+            )
         try:
             for fault in faults:
                 check_robot_settings(env, fault.settings)

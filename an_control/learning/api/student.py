@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from an_control.control.model_wiring_check import describe_assumed_action_limit
 from an_control.learning.api.parts import PolicyParts
 from an_control.learning.command_line import format_flag, get_setting_name_for_user
 from an_control.learning.limits import (
@@ -17,8 +18,9 @@ from an_control.learning.limits import (
     ZeroOrOver,
     check_numbers_within_limits,
 )
-from an_control.learning.runs.progress import OnProgress, ignore_progress
+from an_control.learning.runs.progress import OnProgress, RunProgress, ignore_progress
 from an_control.policy import read_model
+from an_control.policy.onnx_file import has_onnx_suffix
 from an_control.policy.sizes import AttentionSizes
 
 if TYPE_CHECKING:
@@ -162,6 +164,10 @@ def distill(options: DistillOptions, progress: OnProgress = ignore_progress) -> 
     except RuntimeError as error:  # torch raises it for a device that does not exist
         raise ValueError(str(error)) from error
     with closing(learner):
+        if has_onnx_suffix(teacher := options.teacher or ""):
+            model = read_model(Path(teacher), monitor=False)
+            if assumed := describe_assumed_action_limit(teacher, model):
+                progress(RunProgress("note", note=assumed))
         try:
             loop = RunLoop(RunFolder(options.out, learner.config, False, _name_setting), learner)
         except RuntimeError as error:
