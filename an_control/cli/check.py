@@ -165,6 +165,8 @@ class CheckCommand:
         if self.bag:
             require_packages("record", "mcap")
         wiring = load_wiring(self.wiring)
+        if self.live:
+            wiring = wiring.with_private_topics_below("policy")  # the usual name of the policy node
         table = ChannelTable(wiring)
         model = None if self.model is None else read_model(self.model)
         findings = Findings()

@@ -242,6 +242,22 @@ class Wiring:
         check_no_topic_loops(self.file, sources.values(), self.command.topic_keys)
         return replace(self, sources=tuple(sources.values()), channels=tuple(channels.values()))
 
+    def with_private_topics_below(self, node_name: str) -> Wiring:
+        """Return a copy in which private topics (`~/x`) are those of another node (`node_name/x`).
+
+        A node that listens in the place of the policy node then finds the same topics.
+
+        Args:
+            node_name: Name of the other node, which is in the same namespace.
+        """
+
+        def resolve(topic: str) -> str:
+            return f"{node_name}/{topic[2:]}" if topic.startswith("~/") else topic
+
+        sources = tuple(replace(one, topic=resolve(one.topic)) for one in self.sources)
+        messages = tuple(replace(one, topic=resolve(one.topic)) for one in self.command.messages)
+        return replace(self, sources=sources, command=replace(self.command, messages=messages))
+
     def with_conversions(self, conversions: Mapping[str, tuple[float, float]]) -> Wiring:
         """Return a copy in which some channels convert their readings by another scale and offset.
 

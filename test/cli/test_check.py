@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("rclpy")
 import rclpy
+from geometry_msgs.msg import Vector3Stamped
 from live_robot import Robot
 from rclpy.context import Context
 from rclpy.node import Node
@@ -233,6 +234,22 @@ def test_a_robot_that_fits_is_heard_with_its_rates_quality_and_ranges(tmp_path, 
     assert any("did not change" in one and "tilt.x" in one for one in found["notes"])
     assert any("units are not checked" in one for one in found["notes"])
     assert any("signs, offsets and swapped wires" in one for one in found["not_looked_at"])
+
+
+def test_private_topics_are_those_of_the_policy_node(tmp_path, robot):
+    robot.joints(("left", "right"))
+    robot.publish("policy/tilt", Vector3Stamped())
+    robot.node.create_subscription(JointState, "policy/commands", lambda message: None, 10)
+    robot.start()
+    private = [
+        ("max_age_s: 0.05", "max_age_s: 1.5"),
+        ("topic: tilt", "topic: ~/tilt"),
+        ("topic: commands", "topic: ~/commands"),
+    ]
+    status, found = checked([*files(tmp_path, *private), *LIVE], tmp_path)
+    assert status == 0, found["problems"]
+    assert found["sources"][1]["publishers"] == "/bot/robot"
+    assert "/bot/policy/commands: heard by /bot/robot" in found["notes"]
 
 
 def test_what_is_wrong_with_a_running_robot_is_named(tmp_path, robot):
