@@ -62,6 +62,9 @@ TABLE: dict[str, tuple[Mistake, ...]] = {
     "ankle_1's offset left out": (Mistake("offset", ("ankle_1.position",), 1.8571429),),
     "joints rotated by one leg": (Mistake("permuted", POSITIONS + VELOCITIES, 0.0, ROTATED),),
     "roll and pitch swapped": (Mistake("swapped", ("roll", "pitch"), 0.0, ("pitch", "roll")),),
+    "roll and pitch off by 0.05": tuple(
+        Mistake("offset", (one,), 0.05) for one in ("roll", "pitch")
+    ),
     "motor ankle_2 reversed": (Mistake("motor reversed", ("ankle_2",), -1.0),),
     "motor hip_1 dead": (Mistake("motor dead", ("hip_1",)),),
     "a leg's two motors dead": DEAD_LEG,

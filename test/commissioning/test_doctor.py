@@ -346,6 +346,18 @@ def test_a_robot_that_falls_at_once_still_shows_its_one_mistake(ant, row, kind):
         assert "degrees instead of radians" in found.text
 
 
+@pytest.mark.parametrize("tilt", [(0.05, 0.05), (-0.08, 0.04)])
+def test_an_imu_that_is_mounted_at_an_angle_has_a_wrong_offset_in_roll_and_in_pitch(ant, tilt):
+    mistakes = [
+        Mistake("offset", (id_,), one) for id_, one in zip(("roll", "pitch"), tilt, strict=True)
+    ]
+    recording, _ = ant.record_run_and_mean_return(mistakes, seed=3, ticks=600)
+    found = {one.members: one for one in diagnose(recording, ant.forward).findings}
+    assert set(found) == {("roll",), ("pitch",)}
+    offsets = [found[id_,].offset for id_ in ("roll", "pitch")]
+    assert offsets == pytest.approx([-one for one in tilt], abs=0.02)
+
+
 def test_a_position_is_paired_with_its_rate_whatever_their_scales_and_signs():
     rng = np.random.default_rng(0)
     rate = np.cumsum(rng.standard_normal(300)) * 0.1

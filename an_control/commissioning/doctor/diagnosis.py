@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from typing import NamedTuple
 
@@ -202,6 +203,8 @@ OFFSET = 1.5
 """Offset that is made on purpose to see whether it would show, in standard deviations."""
 OFFSETS = 24
 """Number of offsets that are tried before one is refined."""
+ROUNDS = 3
+"""Number of times that two offsets are fitted in turns."""
 STILL_HINT = "it did not change: move the robot so that it does"
 
 
@@ -538,12 +541,36 @@ class _Search:
             for factor in FACTORS_BOTH if len(usable) > 1 else ():
                 scaled = candidate.with_scale_factor(usable, factor)
                 found.append(Hypothesis("scale", tuple(usable), scaled, name))
+            if len(usable) == 2 and members in (self._recording.groups or {}).values():
+                found += self._list_hypotheses_of_two_offsets(candidate, usable, name)
         for name, channels, others in iterate_swaps_of_robot_parts(
             self._recording.ids, self._groups
         ):
             moved = candidate.with_permuted_channels(channels, others)
             found.append(Hypothesis("permuted", channels, moved, name))
         return found
+
+    def _list_hypotheses_of_two_offsets(
+        self, candidate: CandidateWiring, channels: Sequence[int], name: str
+    ) -> list[Hypothesis]:
+        """Return hypotheses of a wrong offset of both channels of a group, with various offsets.
+
+        An Imu that is mounted at an angle has this mistake in roll and pitch. The correction of one
+        alone may explain too little.
+        """
+        if (self._binary | (self._moving[candidate.slots] < DOCTOR.min_moving))[channels].any():
+            return []
+        first, second = channels
+        return [
+            Hypothesis(
+                "offset",
+                (first, second),
+                candidate.with_offset(first, one).with_offset(second, other),
+                name,
+            )
+            for one in self._list_offsets_to_try(candidate, first)
+            for other in self._list_offsets_to_try(candidate, second)
+        ]
 
     def _list_motor_hypotheses(self, candidate: CandidateWiring) -> list[Hypothesis]:
         """Return hypotheses of a wrong motor or group of motors, or of exchanged motors."""
@@ -866,12 +893,15 @@ class _Search:
         another kind, which has no such number.
         """
         first, wrong = hypothesis.members[0], hypothesis.candidate
+        if hypothesis.kind == "offset":
+            return any(
+                abs(wrong.offset[k] - self._configured.offset[k])
+                < DOCTOR.least_offset * self._compute_standard_deviation(wrong, k)
+                for k in hypothesis.members
+            )
         if hypothesis.kind == "scale":
             factor = float(wrong.scale[first] / self._configured.scale[first])
             return bool(abs(np.log(abs(factor))) < np.log(DOCTOR.least_factor)) and factor > 0
-        if hypothesis.kind == "offset":
-            shift = float(abs(wrong.offset[first] - self._configured.offset[first]))
-            return shift < DOCTOR.least_offset * self._compute_standard_deviation(wrong, first)
         if hypothesis.kind == "motor gain":
             gain = float(wrong.gain[first])
             return gain > 0 and bool(abs(np.log(gain)) < np.log(DOCTOR.least_gain))
@@ -1154,15 +1184,7 @@ class _Search:
         if hypothesis.kind == "scale":
             return self._refine_scale(hypothesis, candidate, ticks)
         if hypothesis.kind == "offset":
-            (k,) = hypothesis.members
-            start, step = self._find_first_offset_and_step(hypothesis, candidate)
-            offset = self._find_cheapest_value(
-                lambda value: candidate.with_offset(k, value), start, step
-            )
-            for known in {*self._configured.offset, *-self._configured.offset}:
-                if abs(offset - known) < DOCTOR.near_offset and known != candidate.offset[k]:
-                    offset = float(known)
-            return hypothesis._replace(candidate=candidate.with_offset(k, offset))
+            return self._refine_offsets(hypothesis, candidate)
         if hypothesis.kind == "motor gain":
             members = list(hypothesis.members)
             first = float(hypothesis.candidate.gain[members[0]] / candidate.gain[members[0]])
@@ -1195,21 +1217,36 @@ class _Search:
             return hypothesis._replace(candidate=fitted)
         return hypothesis
 
+    def _refine_offsets(self, hypothesis: Hypothesis, candidate: CandidateWiring) -> Hypothesis:
+        """Return a hypothesis of wrong offsets with each of its offsets fitted to the recording.
+
+        Two offsets are fitted in turns, because the best value of each depends on the other.
+        """
+        fitted = hypothesis.candidate
+        for k in hypothesis.members * (ROUNDS if len(hypothesis.members) > 1 else 1):
+            start, step = self._find_first_offset_and_step(fitted, k, candidate)
+            offset = self._find_cheapest_value(partial(fitted.with_offset, k), start, step)
+            for known in {*self._configured.offset, *-self._configured.offset}:
+                if abs(offset - known) < DOCTOR.near_offset and known != candidate.offset[k]:
+                    offset = float(known)
+            fitted = fitted.with_offset(k, offset)
+        return hypothesis._replace(candidate=fitted)
+
     def _find_first_offset_and_step(
-        self, hypothesis: Hypothesis, candidate: CandidateWiring
+        self, guessed: CandidateWiring, channel: int, candidate: CandidateWiring
     ) -> tuple[float, float]:
         """Find where to start a local search for the offset with the lowest cost, and its step.
 
-        The cost may have several minima, so that a search from the first guess alone is not enough.
+        The cost may have several minima, so that a search from the first guess, the channel's
+        offset in `guessed`, is not enough.
         """
-        (k,) = hypothesis.members
-        guess, now = float(hypothesis.candidate.offset[k]), float(candidate.offset[k])
-        span = float(self._span[candidate.slots[k]] * abs(candidate.scale[k]))
+        guess, now = float(guessed.offset[channel]), float(candidate.offset[channel])
+        span = float(self._span[candidate.slots[channel]] * abs(candidate.scale[channel]))
         grid = now + span * np.linspace(-1.5, 1.5, OFFSETS)
         few = self._likelihood.select_evenly_spread_ticks(max(200, DOCTOR.screened))
         values = [guess, *grid.tolist()]
         costs = self._likelihood.compute_nll_per_candidate(
-            [candidate.with_offset(k, value) for value in values], few
+            [guessed.with_offset(channel, value) for value in values], few
         )
         best = int(costs.argmin())
         if best == 0:

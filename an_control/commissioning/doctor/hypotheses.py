@@ -260,9 +260,11 @@ class Hypothesis(NamedTuple):
         """Return the nats by which the correction's gain in log-likelihood is reduced.
 
         The penalty grows with the number of affected channels. It is larger if a number is fitted,
-        such as a scale, because a fitted number always explains a little.
+        such as a scale, because a fitted number always explains a little. Each channel has an
+        offset of its own, but a group has one scale.
         """
-        return PENALTIES.get(self.kind, 8.0) + 0.5 * len(self.members)
+        fitted = len(self.members) if self.kind == "offset" else 1
+        return PENALTIES.get(self.kind, 8.0) * fitted + 0.5 * len(self.members)
 
 
 PENALTIES = {"scale": 12.0, "offset": 14.0, "motor gain": 14.0, "unusable": 14.0, "delay": 12.0}
