@@ -6,6 +6,7 @@ checks neither by default.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from array import array
@@ -325,13 +326,16 @@ def list_shadow_topics(command: CommandConfig) -> tuple[str, ...]:
 
     In shadow mode commands are only proposed, and not sent to the robot. The topic is `~/proposed`.
     If a command has several messages, each has a topic of its own below `~/proposed`. Names that
-    would be equal, as of `cmd` and `/cmd`, are told apart by the index of the message.
+    would be equal, as of `cmd` and `/cmd`, are told apart by the index of the message, and so are
+    names that look as if they had an index already.
     """
     if len(command.messages) == 1:
         return ("~/proposed",)
     names = [one.topic.lstrip("~/") for one in command.messages]
     return tuple(
-        f"~/proposed/command_{i}/{name}" if names.count(name) > 1 else f"~/proposed/{name}"
+        f"~/proposed/command_{i}/{name}"
+        if names.count(name) > 1 or re.match(r"command_\d+/", name)
+        else f"~/proposed/{name}"
         for i, name in enumerate(names)
     )
 

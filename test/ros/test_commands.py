@@ -176,6 +176,7 @@ def test_the_topics_of_proposals_differ_where_those_of_commands_do():
     assert list_topics("cmd", "arm", "/cmd") == (
         "~/proposed/command_0/cmd", "~/proposed/arm", "~/proposed/command_2/cmd",
     )  # fmt: skip
+    assert len(set(list_topics("cmd", "/cmd", "command_0/cmd"))) == 3
 
 
 def test_a_topic_that_cannot_be_sent_keeps_the_safe_command_from_no_other(stand, monkeypatch):
