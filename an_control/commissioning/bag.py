@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from an_control.commissioning.listen import (
+    ENOUGH,
     KEPT,
     HeardSource,
     ListenResult,
@@ -45,6 +46,8 @@ MAX_READS = 100_000
 """Maximum number of times that readings are taken from a bag; the rest of a longer bag is only read
 for its message rates."""
 MAX_TOPICS = 1000
+PACE = 1.25
+"""Stamps that pass so many times as fast or as slowly as the recording time are a simulation's."""
 PAUSE_S = 2.0
 """If a bag has no message of any topic for more than these seconds, the recording was paused."""
 TRANSITIONS = "/transition_event"
@@ -77,6 +80,21 @@ class BagSource(HeardSource):
         delay_s = super().delay_s
         return None if delay_s is None or abs(delay_s) > OTHER_CLOCK_S else delay_s
 
+    @property
+    def stamp_pace(self) -> float:
+        """How many times as fast as the recording time the stamps pass; 1 if that is not clear."""
+        stamps = [one for one in self.stamps_ns if one is not None]
+        if self.jumps or len(stamps) < max(ENOUGH, len(self.times_s)):
+            return 1.0
+        passed_s = (stamps[-1] - stamps[0]) / 1e9
+        recorded_s = passed_s + self.delays_s[-1] - self.delays_s[0]
+        return passed_s / recorded_s if passed_s > 0.0 and recorded_s > 0.0 else 1.0
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether the stamps are of a simulation that was faster or slower than the recording."""
+        return not 1.0 / PACE < self.stamp_pace < PACE
+
     def describe_source_problem(self, observed_s: float, control_hz: float) -> str:
         """Return what is wrong with this source, such as "no message in 5 s"; "" if nothing is.
 
@@ -89,6 +107,8 @@ class BagSource(HeardSource):
                 f"messages of {', '.join(self.topics)}: choose one of them by --namespace, or by"
                 " its full name in the wiring"
             )
+        if self.is_simulated and not self.other_types:
+            return ""
         found = (
             super()
             .describe_source_problem(observed_s, control_hz)
@@ -270,6 +290,14 @@ def listen_to_bag_and_list_notes(
         for message in wiring.command.messages
         if any(is_same_topic(message.topic, topic, namespace) for topic in readers)
     )
+    simulated = [one for one in heard.values() if one.is_simulated]
+    notes = [*bag.notes, *messages.list_notes_on_times(step_ns / 1e9)]
+    if simulated:
+        notes.append(
+            f"the stamps of {', '.join(one.config.name for one in simulated)} pass"
+            f" {simulated[0].stamp_pace:.3g} times as fast as the time of the recording, as in a"
+            " simulation, so rates, gaps and changes are not judged"
+        )
     listened = ListenResult(
         (now_ns - begin_ns) / 1e9,
         tuple(heard.values()),
@@ -279,10 +307,10 @@ def listen_to_bag_and_list_notes(
         wiring.rate_hz,
         commands=commands,
         wrong_commands=(),
-        disagreements=describe_disagreements(table, history),
+        disagreements=() if simulated else describe_disagreements(table, history),
     )
-    notes = [note for one in heard.values() for note in one.list_notes_on_joint_name_order()]
-    return listened, [*bag.notes, *messages.list_notes_on_times(step_ns / 1e9), *notes]
+    notes += [note for one in heard.values() for note in one.list_notes_on_joint_name_order()]
+    return listened, notes
 
 
 def _append_message_times(

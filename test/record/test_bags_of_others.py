@@ -128,11 +128,35 @@ def test_a_pause_of_the_recording_is_no_gap_or_rate_of_a_source(
         bag.write([entry("/robot/tilt", tilt(step), at_ns + 1000)])
     bag.close()
     assert main(["check", str(wiring), "--bag", str(tmp_path / "bag")]) == 0
-    assert "the recording pauses 1 times, for up to 60 s" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "the recording pauses 1 times, for up to 60 s" in printed
+    assert "simulation" not in printed
     assert main(["new", "drafted", "--bag", str(tmp_path / "bag"), "--out", str(tmp_path)]) == 0
     drafted = load_wiring(tmp_path / "drafted.yaml")
     assert drafted.rate_hz == pytest.approx(100.0, rel=0.02)
     assert [one.max_age_s for one in drafted.sources] == [0.05, 0.05]
+
+
+@pytest.mark.parametrize("pace", [0.3, 7.0])
+def test_a_simulation_at_another_pace_than_the_clock_is_not_called_wrong(
+    wiring: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], pace: float
+) -> None:
+    text = WIRING.replace(
+        "  tilt.x:", '  left.velocity: {source: joints, field: "velocity[left]"}\n  tilt.x:'
+    )
+    wiring.write_text(text.replace("max_age_s: 0.05", "max_age_s: 1.0"))
+    bag = BagFolder(tmp_path / "bag", lambda: FileHead((), {}))
+    for step in range(200):
+        message = joints(step)
+        message.position = array("d", [math.sin(0.05 * step), 0.0])
+        message.velocity = array("d", [5.0 * math.cos(0.05 * step), 0.0])
+        at_ns = 10**18 + int(step * STEP_NS / pace)
+        bag.write([entry("/robot/joint_states", message, at_ns)])
+        bag.write([entry("/robot/tilt", tilt(step), at_ns)])
+    bag.close()
+    assert main(["check", str(wiring), "--bag", str(tmp_path / "bag")]) == 0
+    said = f"the stamps of joints, tilt pass {pace:g} times as fast as the time of the recording"
+    assert said in " ".join(capsys.readouterr().out.split())
 
 
 def test_messages_that_are_not_in_the_order_of_their_times_are_noted(
