@@ -113,6 +113,9 @@ class MissingReport:
         self._read_ns: int | None = None
         """Time of the newest read in real time; None in lockstep."""
         self._notices: deque[Notice] = deque(maxlen=_KEPT_NOTICES)
+        self._invalid_wildcards: set[str] = set()
+        """The first channel of each wildcard over elements by index whose elements are reported as
+        lost, because none of them was valid."""
 
     def set_channels(self, ids: tuple[str, ...], previous: MissingReport) -> None:
         """Replace the channels that the report is about by those that the `ChannelTable` has now.
@@ -125,6 +128,7 @@ class MissingReport:
         known = dict(zip(previous._ids, previous._fine.tolist(), strict=True))
         self._fine = np.array([known.get(id_, True) for id_ in ids], bool)
         self._ids, self._ok, self._last = ids, np.zeros(len(ids), bool), None
+        self._invalid_wildcards = set(previous._invalid_wildcards)
 
     def add_notices_and_get_ok_bytes(
         self, ok: NDArray[np.bool_], fresh: list[bool], now_ns: int, stamp_ns: int | None
@@ -150,6 +154,7 @@ class MissingReport:
                 if usable:
                     read_ns = now_ns if stamp_ns is None else feed.received.arrival_ns
                     self._add_notices_of_changed_channels(feed, read_ns)
+                    self._add_notices_of_changed_wildcards(feed, read_ns)
         return pattern
 
     def _add_notice_if_source_changed(self, feed: Feed, usable: bool, now_ns: int) -> None:
@@ -194,6 +199,25 @@ class MissingReport:
             reason = _append_detail(reason, details.get(reason, ""))
             self._notices.append(Notice(kind, feed.config.name, tuple(changed), reason))
 
+    def _add_notices_of_changed_wildcards(self, feed: Feed, now_ns: int) -> None:
+        """Add notices of wildcards over elements by index of which none is valid, or some is again.
+
+        Such elements come and go one by one without a notice, as the beams of a laser scanner do.
+
+        Args:
+            feed: The source.
+            now_ns: Time of the read in ns, from which the ages of messages are computed.
+        """
+        for place in feed.iterate_wildcards_by_index():
+            ids, invalid = self._ids[feed.place][place], not self._ok[feed.place][place].any()
+            if invalid and ids[0] not in self._invalid_wildcards:
+                self._invalid_wildcards.add(ids[0])
+                reason = feed.explain_missing_channel(place.start, now_ns)
+                self._notices.append(Notice("lost", feed.config.name, ids, reason))
+            elif not invalid and ids[0] in self._invalid_wildcards:
+                self._invalid_wildcards.discard(ids[0])
+                self._notices.append(Notice("recovered", feed.config.name, ids))
+
     def add_notices_of_new_channels(self) -> None:
         """Add notices of channels that a wildcard (`*`) added after a source's first message."""
         for feed in self._feeds:
@@ -215,6 +239,7 @@ class MissingReport:
         self._notices.clear()
         self._last = None
         self._fine[:] = True
+        self._invalid_wildcards.clear()
         for feed in self._feeds:
             feed.fresh = True
 

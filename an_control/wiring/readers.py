@@ -570,6 +570,12 @@ class GrowingReader(Reader):
         return self.wildcard is not None and self.wildcard.by_name
 
     @property
+    def has_elements_by_index(self) -> bool:
+        """Whether channels are array elements by index, and the newest message has any."""
+        by_index = self.wildcard is not None and not self.wildcard.by_name
+        return by_index and self._presence.count > 0
+
+    @property
     def expected_channel_count(self) -> int:
         """Number of channels that should have a reading; those of them without one are missing.
 
@@ -810,6 +816,8 @@ class ElementReader(GrowingReader):
             return None
         if not length:
             return f"{self._field} is empty"
+        if self.wildcard and self.wildcard.config.pool:
+            return f"{self._field} has elements for {length} channels only"
         of, more = (f" of {names}", f": {_ONE_EACH}") if self._names else ("", "")
         return f"{self._field} has {length}{of} elements{more}"
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -416,6 +416,17 @@ class Feed:
             for reader in self.readers
         ]
         return np.concatenate(masks) if masks else np.zeros(0, bool)
+
+    def iterate_wildcards_by_index(self) -> Iterator[slice]:
+        """Yield the places (among the source's channels) of each wildcard's elements by index.
+
+        A wildcard is left out if its array in the newest message is empty.
+        """
+        stop = 0
+        for reader in self.readers:
+            start, stop = stop, stop + len(reader.ids)
+            if isinstance(reader, GrowingReader) and reader.has_elements_by_index:
+                yield slice(start, stop)
 
     def is_newest_message_usable(self, now_ns: int, stamp_ns: int | None) -> bool:
         """Return whether the newest message is new enough to be used for at least one channel.

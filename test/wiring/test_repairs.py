@@ -104,6 +104,9 @@ def test_beams_become_sectors_after_the_repairs_and_before_the_scale(table: Tabl
     nearest.store_message("s", message, None, 0)
     assert present(nearest) == {"scan.0": 6.0, "scan.2": 12.0}
     assert reasons(nearest) == ("none of its 3 elements is valid",)
+    nearest.store_message("s", scan(4.0, INF, 3.0), None, 0)
+    assert present(nearest) == {"scan.0": 6.0}
+    assert reasons(nearest) == ("ranges has elements for 1 channels only",)
     middle = table({"s": SCAN}, beams(pool={"size": 3, "by": "mean"}))
     middle.store_message("s", message, None, 0)
     assert present(middle) == {"scan.0": 3.5, "scan.1": 0.0}

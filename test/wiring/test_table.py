@@ -283,6 +283,28 @@ def test_a_wildcard_by_index_follows_the_length_of_the_message_without_a_notice(
     assert [notice.kind for notice in lidar.pop_notices()] == ["recovered"]
 
 
+def test_a_wildcard_by_index_without_any_valid_element_is_lost_until_one_is_valid(
+    table: Table,
+) -> None:
+    lidar = table({"s": SCAN}, {"lidar.*": "ranges[*]"})
+    lidar.read(0)
+    lidar.pop_notices()
+    said = []
+    for ranges in ([1.0, 2.0], [math.nan, 2.0], [math.nan] * 2, [], [math.inf] * 2, [1.0, 2.0]):
+        lidar.store_message("s", scan(*ranges), None, 0)
+        lidar.read(0)
+        said.append([str(notice) for notice in lidar.pop_notices()])
+    assert said[0] == ["source 's' recovered"] and said[1] == said[3] == said[4] == []
+    (lost,), (recovered,) = said[2], said[5]
+    assert lost.startswith("source 's': lidar.0, lidar.1 lost: the value is not finite")
+    assert recovered == "source 's': lidar.0, lidar.1 recovered"
+    lidar.store_message("s", scan(math.nan, math.nan), None, 0)
+    lidar.read(0)
+    lidar.clear_notices_and_report_anew()
+    lidar.read(0)
+    assert [notice.kind for notice in lidar.pop_notices()] == ["lost"]
+
+
 def test_growing_keeps_what_other_sources_said(table: Table) -> None:
     both = table(
         {"s": SCAN, "t": VECTOR}, {"lidar.*": "ranges[*]", "x": {"source": "t", "field": "x"}}
