@@ -383,6 +383,8 @@ def survey_bag_topics(bag: Bag, namespace: str, deserialize: Deserialize) -> Sur
         if cls is None:
             continue
         topic = topics.setdefault(name, SurveyedTopic(name, entry.type, (SENDER,)))
+        if topic.type != entry.type:
+            continue
         message = messages.deserialize(entry)
         update_topic_statistics(
             topic, message, make_stamp_reader(cls)(message) is not None, messages.now_s

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("rclpy")
 
 from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import JointState
+from std_msgs.msg import String
 
 from an_control.cli import main
 from an_control.commissioning.doctor.bag import make_recorder_from_bag
@@ -117,6 +119,25 @@ def test_a_command_is_one_tick_also_if_the_bag_holds_its_topic_and_the_nodes_rec
     assert driven.commands == len(driven.recorder) == TICKS + first
     starts = driven.recorder.make_recording().starts
     assert starts[0] and (not first or starts[1])
+
+
+def test_messages_of_another_type_on_a_topic_are_not_read_as_those_of_the_wiring(
+    recordings, tmp_path
+):
+    bag = BagFolder(tmp_path / "bag", lambda: FileHead((), {}))
+    for one in Bag(recordings[1]).iterate_entries():
+        other = String(data="of another type")
+        bag.write([entry(one.topic, other, one.log_ns), one, entry(one.topic, other, one.log_ns)])
+    bag.close()
+    words = load_wiring(recordings[0]), str(MODEL), read_model(MODEL)
+    driven = make_recorder_from_bag(
+        *words, Bag(tmp_path / "bag"), "/bot", deserialize_message
+    ).recorder.make_recording()
+    alone = make_recorder_from_bag(
+        *words, Bag(recordings[1]), "/bot", deserialize_message
+    ).recorder.make_recording()
+    np.testing.assert_array_equal(driven.raw, alone.raw)
+    np.testing.assert_array_equal(driven.actions, alone.actions)
 
 
 def test_a_bag_without_commands_says_that_nothing_was_examined(recordings, tmp_path, capsys):

@@ -252,6 +252,18 @@ def record_twenty_ticks(stand: Stand, folder: Path) -> Path:
     return bag
 
 
+def test_a_draft_reads_one_type_of_a_topic_that_has_two(tmp_path: Path) -> None:
+    bag = BagFolder(tmp_path / "bag", lambda: FileHead((), {}))
+    for step in range(20):
+        at_ns = 10**9 + step * STEP_NS
+        bag.write([entry("/tilt", tilt(step), at_ns), entry("/tilt", tilt(step).vector, at_ns)])
+        bag.write([entry("/joint_states", joints(step), at_ns)])
+    bag.close()
+    assert main(["new", "tiny", "--bag", str(tmp_path / "bag"), "--out", str(tmp_path)]) == 0
+    (found,) = (one for one in load_wiring(tmp_path / "tiny.yaml").sources if one.topic == "/tilt")
+    assert found.type == "geometry_msgs/msg/Vector3Stamped"
+
+
 def test_a_recording_of_a_policy_node_gives_the_draft_the_commands_of_its_wiring(
     stand: Stand, tmp_path: Path
 ) -> None:

@@ -59,29 +59,30 @@ def make_recorder_from_bag(
     table = driven.recorder.table
     classes = table.message_classes
     stamps = {name: make_stamp_reader(cls) for name, cls in classes.items()}
-    readers: dict[str, list[str]] = {}
-    commanders: dict[str, list[int]] = {}
+    readers: dict[tuple[str, str], list[str]] = {}
+    commanders: dict[tuple[str, str], list[int]] = {}
     was_sent, are_on_topic = True, False
     prefix = f"/{namespace.strip('/')}/" if namespace.strip("/") else "/"
     for entry in bag.iterate_entries():
         if entry.type == ATTACHMENT:
             continue
-        if entry.topic not in readers:
-            readers[entry.topic] = [
+        topic = entry.topic, entry.type  # a topic may have messages of several types
+        if topic not in readers:
+            readers[topic] = [
                 one.name
                 for one in wiring.sources
                 if one.type == entry.type and is_same_topic(one.topic, entry.topic, namespace)
             ]
-            commanders[entry.topic] = [
+            commanders[topic] = [
                 number
                 for number, one in enumerate(wiring.command.messages)
                 if one.type == entry.type and is_same_topic(one.topic, entry.topic, namespace)
             ]
         try:
-            for name in readers[entry.topic]:
+            for name in readers[topic]:
                 message = deserialize(entry.data, classes[name])
                 table.store_message(name, message, stamps[name](message), entry.log_ns)
-            for number in commanders[entry.topic]:
+            for number in commanders[topic]:
                 cls = type(driven.messages[number].message)
                 if not are_on_topic:  # the node's record may have had this command too
                     driven.recorder.mark_gap_before_next_tick()
