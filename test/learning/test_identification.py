@@ -19,7 +19,9 @@ from an_control.learning.evaluation.identification import (
 )
 from an_control.learning.rollout.episode import PlayedEpisode
 from an_control.load import load_policy, make_policy
+from an_control.policy import AttentionSizes, write_model
 from an_control.policy.random_model import make_random_model
+from an_control.policy.task import Task
 from an_control_sim.envs.tasks import ANT_SIZES
 from an_control_sim.gym.environments import TASK_ENVIRONMENTS, make_environment
 
@@ -74,6 +76,22 @@ def test_it_writes_its_picture_and_figures(tmp_path, monkeypatch):
     assert "<!-- table frozen -->\n| frozen |" in page.read_text()
     assert (tmp_path / "identification.png").stat().st_size > 1000
     assert len(json.loads(figures.read_text())["first"]) == 200
+
+
+@pytest.mark.parametrize(("queries", "status"), [(5, 0), (40, 2)])
+def test_a_model_that_names_no_channels_needs_a_query_for_each_of_the_environment(
+    queries, status, tmp_path, capsys
+):
+    sizes = AttentionSizes(
+        2, neuron=4, queries=queries, key=4, inputs=["value"], head=[5], attention="softmax"
+    )
+    model = tmp_path / "model.safetensors"
+    write_model(model, make_random_model(sizes, task=Task()))
+    arguments = ["--task", "CartPole-v1", "--episodes", "1"]
+    assert main(["evaluate", str(model), "--identification", *arguments]) == status
+    said = capsys.readouterr()
+    assert ("one query per nominal channel" in said.err) == bool(status)
+    assert ("| `observation.3` |" in said.out) == (not status)
 
 
 def test_a_reshuffle_that_never_came_has_no_shares(tmp_path, monkeypatch, capsys):

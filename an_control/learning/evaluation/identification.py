@@ -25,6 +25,7 @@ from an_control.learning.rollout.engine import make_evaluation_seeds
 from an_control.learning.rollout.episode import PlayedEpisode, play_episode
 from an_control.load import load_policy
 from an_control.policy import AttentionSizes, Policy
+from an_control_sim.gym.environments import describe_task
 
 TABLES = "identification", "frozen"
 """Titles of the two tables that `measure_channel_identification` makes."""
@@ -111,10 +112,15 @@ def measure_identified_channel_shares(
         shuffle_interval: Number of steps between two reshuffles.
 
     Raises:
-        ValueError: The policy has no softmax attention, or has a monitor.
+        ValueError: The policy has no softmax attention with a query for each channel, or has a
+            monitor.
     """
     sizes = policy.model.sizes
-    if not isinstance(sizes, AttentionSizes) or sizes.attention != "softmax":
+    if (
+        not isinstance(sizes, AttentionSizes)
+        or sizes.attention != "softmax"
+        or sizes.queries != len(channels) + 1  # the last stands for none of them
+    ):
         raise ValueError(
             "identification: needs softmax attention, with one query per nominal channel"
         )
@@ -304,9 +310,9 @@ def measure_channel_identification(
         OSError: The picture cannot be written.
     """
     policy = load_policy(model_path, monitor="off")
-    channels = policy.nominal_ids
-    name = task or policy.model.task.name
+    name = task or policy.model.task.name or "ant"
     with closing(make_environment_for_model(model_path, policy.model, name)) as env:
+        channels = policy.nominal_ids or describe_task(env, "", "").channels
         found = measure_identified_channel_shares(
             policy, env, channels, episodes, seed, shuffle_interval
         )
