@@ -19,6 +19,7 @@ from an_control.commissioning.model_names import (
 )
 from an_control.commissioning.survey import IMAGES, SubscribedTopic, Survey, SurveyedTopic
 from an_control.policy import Model
+from an_control.ros.inputs import describe_wrong_message_rate
 from an_control.wiring import ActuatorConfig, ChannelConfig, SourceConfig
 from an_control.wiring.command import MessageConfig
 from an_control.wiring.draft import Draft
@@ -124,7 +125,9 @@ def draft_wiring_of_robot(
         about=about,
         rate_hz=rate_hz,
         rate="ticks per second; must be within 10% of what the model was trained at",
-        sources=[_draft_source_with_comment(names[one.name], one, namespace) for one in topics],
+        sources=[
+            _draft_source_with_comment(names[one.name], one, namespace, rate_hz) for one in topics
+        ],
         channels=_make_ids_unique(channels),
         command=command,
         actuators=actuators,
@@ -161,9 +164,12 @@ def _choose_source_names(topics: Sequence[SurveyedTopic]) -> dict[str, str]:
 
 
 def _draft_source_with_comment(
-    name: str, topic: SurveyedTopic, namespace: str
+    name: str, topic: SurveyedTopic, namespace: str, control_hz: float
 ) -> tuple[SourceConfig, str]:
-    """Return a topic's entry in the wiring's list of sources, with a comment on its rate."""
+    """Return a topic's entry in the wiring's list of sources, with a comment on its rate.
+
+    If the topic's rate is another one than the control rate, the entry names it.
+    """
     age_s = _draft_max_age_s(topic.gap_s)
     if not topic.rate_hz:
         age_s = 0.0  # a message that was sent once, such as a goal, is never too old
@@ -171,6 +177,8 @@ def _draft_source_with_comment(
     by = ", ".join(topic.publishers)
     stamp = "" if topic.stamped else "; no time stamp, so lockstep needs another source with one"
     config = SourceConfig(name, _remove_namespace(topic.name, namespace), topic.type, age_s)
+    if topic.rate_hz and describe_wrong_message_rate(config, [topic.rate_hz], control_hz):
+        config = replace(config, rate_hz=topic.rate_hz)
     return config, f"{heard}, gaps up to {topic.gap_s:.2g} s, by {by}{stamp}"
 
 
@@ -318,7 +326,7 @@ def _draft_commands(
             found.append(((*lines, field), _draft_joint_actuators(near)))
     if found:
         return found
-    topic = "topic", "joint_commands", "SET THIS: nobody listens for commands now"
+    topic = "topic", "joint_commands", "SET THIS: no topic for all joints has a listener now"
     lines = topic, ("type", next(iter(JOINT_COMMANDS)), "")
     field = "field", _choose_command_field(topics, lines[1][1]), "position, velocity or effort"
     return [((*lines, field), _draft_joint_actuators(topics))]

@@ -158,8 +158,11 @@ def format_number(value: float) -> str:
 def _format_source(source: SourceConfig, comment: str) -> DraftLine:
     """Return the draft's line for a source (topic subscription), with a comment."""
     topic, type_ = quote_scalar(source.topic), quote_scalar(source.type)
+    more = "" if source.rate_hz is None else f", rate_hz: {source.rate_hz:.3g}"
     return DraftLine(
-        source.name, f"{{topic: {topic}, type: {type_}, max_age_s: {source.max_age_s:g}}}", comment
+        source.name,
+        f"{{topic: {topic}, type: {type_}, max_age_s: {source.max_age_s:g}{more}}}",
+        comment,
     )
 
 

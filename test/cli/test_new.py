@@ -221,6 +221,21 @@ def test_drivers_that_share_a_topic_have_their_own_rates_and_gaps(
     assert comment.startswith(f"{topic.rate_hz:.3g} Hz")
 
 
+def test_a_topic_slower_than_the_control_rate_is_drafted_with_its_own_rate(tmp_path):
+    topics = []
+    for name, period in (("joint_states", 1), ("gripper/joint_states", 10)):
+        topic = SurveyedTopic(f"/bot/{name}", "sensor_msgs/msg/JointState", ("/driver",))
+        for tick in range(0, 400, period):  # hundredths of a second
+            message = JointState(name=[f"joint_{period}"], position=array("d", [0.1 * tick]))
+            update_topic_statistics(topic, message, True, 0.01 * tick)
+        topics.append(topic)
+    draft = draft_wiring_of_robot("bot", Survey(tuple(topics), ()), "/bot")
+    (tmp_path / "bot.yaml").write_text(draft.format_yaml())
+    drafted = load_wiring(tmp_path / "bot.yaml")
+    assert drafted.rate_hz == pytest.approx(100.0)
+    assert [one.rate_hz for one in drafted.sources] == [None, pytest.approx(10.0)]
+
+
 def test_a_driver_that_starts_late_and_ends_early_has_the_rate_at_which_it_sends():
     topic = SurveyedTopic("/bot/joint_states", "sensor_msgs/msg/JointState", ("/arm", "/hand"))
     for tick in range(400):  # hundredths of a second
