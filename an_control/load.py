@@ -104,11 +104,13 @@ def find_model_path(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
         path: The path of a model file, or the name of a shipped model such as "ant".
 
     Raises:
-        ModelError: `path` is a plain name such as "ant", without folder and suffix, but neither a
-            file nor a shipped model.
+        ModelError: `path` is empty, or it is a plain name such as "ant", without folder and suffix,
+            but neither a file nor a shipped model.
     """
     name = os.fspath(path)
-    if not name or Path(name).name != name or Path(name).suffix or os.path.isfile(name):
+    if not name:
+        raise ModelError("the path of the model file is empty")
+    if Path(name).name != name or Path(name).suffix or os.path.isfile(name):
         return path
     shipped = {one.stem: one for one in find_share_path("models").glob("*.safetensors")}
     if name not in shipped:
