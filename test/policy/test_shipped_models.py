@@ -32,5 +32,5 @@ def test_an_unknown_name_is_refused_with_those_that_ship(name):
 
 
 def test_an_empty_path_is_named_as_one():
-    with pytest.raises(an_control.ModelError, match="^the path of the model file is empty$"):
+    with pytest.raises(an_control.ModelError, match=r"^the path of the model file is empty$"):
         an_control.load_policy("")
