@@ -637,7 +637,8 @@ class EventLog:
         """For each source, a pair for each of its newest losses: the time, and the number of
         messages received by then."""
         self._flapping_until_s: dict[str, float] = {}
-        self._acted = False
+        self._logged_how = ""
+        """How the node commanded without a reason for the safe command, as logged last."""
         self._logged_cause = ""
         """The reason for the safe command as logged last; "" while the policy acts."""
 
@@ -657,16 +658,18 @@ class EventLog:
             self._log_source_notice(notice, now_s)
         if self._waiting:
             self._log_awaited_sources(now_s)
-        cause = self._controller.safe_cause
+        cause, how = self._controller.safe_cause, "proposing (shadow)" if shadow else "acting"
+        if not self._controller.bring_up.done:
+            how = "moving to the start pose"
         if cause:
-            if cause != self._logged_cause and (self._acted or now_s >= self._patient_until_s):
+            if cause != self._logged_cause and (self._logged_how or now_s >= self._patient_until_s):
                 if self._throttle.count_log_line_and_check_allowed("", now_s):
                     self._logger.warning(f"safe command: {self._controller.safe_reason}")
                 self._logged_cause = cause
-        elif not self._acted or self._logged_cause:
+        elif how != self._logged_how or self._logged_cause:
             if self._throttle.count_log_line_and_check_allowed("", now_s):
-                self._log_that_policy_acts(readings, shadow)
-            self._acted, self._logged_cause = True, ""
+                self._log_how_node_commands(readings, how)
+            self._logged_how, self._logged_cause = how, ""
         self._log_monitor_changes(now_s)
 
     def _log_monitor_changes(self, now_s: float) -> None:
@@ -799,12 +802,17 @@ class EventLog:
         statuses = self._controller.table.list_source_statuses(0)
         return next((one.messages for one in statuses if one.name == source), 0)
 
-    def _log_that_policy_acts(self, readings: Readings, shadow: bool) -> None:
-        """Log that the policy acts, with the number of present channels and the control rate."""
+    def _log_how_node_commands(self, readings: Readings, how: str) -> None:
+        """Log how the node commands, with the number of present channels and the control rate.
+
+        Args:
+            readings: The sensor readings of the tick.
+            how: How the node commands, such as "acting".
+        """
         present = f"{len(readings.ids)} of {readings.expected} channels"
         rate = f"{1.0 / self._controller.step_s:.1f} Hz"
-        how = "proposing (shadow)" if shadow else "acting"
-        self._logger.info(f"{how}{' again' if self._acted else ''}: {present}, {rate}")
+        again = " again" if how == self._logged_how else ""
+        self._logger.info(f"{how}{again}: {present}, {rate}")
 
     def _log_suppressed_count(self, subject: str, count: int) -> None:
         """Log how many changes of a subject were not logged one by one, and its present state.

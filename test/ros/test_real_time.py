@@ -227,7 +227,7 @@ def stepped(stand) -> int | None:
     return stand.node._loop.controller.stepped_ns
 
 
-def test_a_robot_is_brought_to_its_start_pose_and_held_where_it_is_when_stopped(stand):
+def test_a_robot_is_brought_to_its_start_pose_and_held_where_it_is_when_stopped(stand, said):
     stand.wiring.write_text(POSITIONS)
     stand.start()
     pose, step, path = np.array([1.5, 1.0]), 0, []
@@ -238,6 +238,8 @@ def test_a_robot_is_brought_to_its_start_pose_and_held_where_it_is_when_stopped(
         assert step < 100
     assert np.abs(np.diff(path, axis=0)).max() <= 20.0 * 0.01 + 1e-9
     assert np.abs(path[-1] - [0.5, -0.5]).max() <= 0.05
+    commanding = [line.partition(":")[0] for line in said if "of 4 channels" in line]
+    assert commanding == ["moving to the start pose", "acting"]
     stand.step(step + 1, (0.3, -0.7, 0.5, 0.5))
     assert stand.call(Trigger, "policy/estop").success
     for more in range(2, 5):
