@@ -67,6 +67,7 @@ class ForeignNetwork:
         states: The recurrent states, each a pair: an input, and the output that becomes the next
             value of this input.
         layout: The meaning of observation and action.
+        tensor_files: The other files that hold its tensors, relative to the folder of the file.
     """
 
     file: str
@@ -78,6 +79,7 @@ class ForeignNetwork:
     action: Tensor
     states: tuple[tuple[Tensor, Tensor], ...]
     layout: NetworkLayout
+    tensor_files: tuple[str, ...]
 
 
 def has_onnx_suffix(path: str | os.PathLike[str]) -> bool:
@@ -89,6 +91,21 @@ def get_monitor_path(path: str | os.PathLike[str]) -> Path:
     """Return the path of the model file beside an ONNX file that holds the policy's monitor."""
     path = Path(path)
     return path.with_name(f"{path.stem}.monitor.safetensors")
+
+
+def list_policy_files(path: Path) -> list[Path]:
+    """Return the paths of an ONNX file and of all files beside it that belong to its policy.
+
+    These are the YAML file, the monitor, the student or the excitation, and files with tensors.
+
+    Raises:
+        ValueError: A file is not valid.
+        OSError: A file cannot be read.
+    """
+    network = read_onnx_network(path)
+    beside = {get_policy_yaml_name(path.name), get_monitor_path(path).name, *network.tensor_files}
+    beside |= {network.layout.hand_over, network.layout.excitation} - {""}
+    return [path, *(path.parent / name for name in sorted(beside) if (path.parent / name).exists())]
 
 
 def read_onnx_network(path: Path) -> ForeignNetwork:
@@ -105,10 +122,12 @@ def read_onnx_network(path: Path) -> ForeignNetwork:
     model = _parse_model(content)
     opset = _check_and_get_opset(model)
     sha256 = hashlib.sha256(content)
-    if external := _read_and_count_external_tensors(model, path, sha256):
+    if external := _read_external_tensors(model, path, sha256):
         content = model.SerializeToString()
     if len(content) > MAX_FILE_BYTES:
-        raise ValueError(f"larger than {MAX_FILE_BYTES} bytes with its {external} tensors outside")
+        raise ValueError(
+            f"larger than {MAX_FILE_BYTES} bytes with its {len(external)} tensors outside"
+        )
     yaml_file = Path(get_policy_yaml_name(str(path)))
     beside = str(yaml_file) if yaml_file.exists() else None
     observation, action, states = _find_observation_action_and_states(model.graph, beside)
@@ -124,6 +143,7 @@ def read_onnx_network(path: Path) -> ForeignNetwork:
         action,
         states,
         read_network_layout(network, beside),
+        tuple(sorted(set(external))),
     )
 
 
@@ -214,8 +234,8 @@ def _iterate_nodes(graph: Any, depth: int = 0) -> Iterator[Any]:
                     yield from _iterate_nodes(inner, depth + 1)
 
 
-def _read_and_count_external_tensors(model: Any, path: Path, sha256: Any) -> int:
-    """Read the tensors of a model that lie in other files; return the number of these tensors.
+def _read_external_tensors(model: Any, path: Path, sha256: Any) -> list[str]:
+    """Read the tensors of a model that lie in other files; return the file of each one.
 
     Args:
         model: The model, which gets the tensors.
@@ -242,6 +262,7 @@ def _read_and_count_external_tensors(model: Any, path: Path, sha256: Any) -> int
     tensors += [part for one in sparse for part in (one.values, one.indices)]
     outside = [one for one in tensors if one.data_location == onnx.TensorProto.EXTERNAL]
     folder, size = path.resolve().parent, 0
+    places = []
     for tensor in outside:
         place = {one.key: one.value for one in tensor.external_data}.get("location", "")
         file = (folder / place).resolve()
@@ -262,7 +283,8 @@ def _read_and_count_external_tensors(model: Any, path: Path, sha256: Any) -> int
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]
         sha256.update(tensor.raw_data)
-    return len(outside)
+        places.append(place)
+    return places
 
 
 def _find_observation_action_and_states(

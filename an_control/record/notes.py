@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import time
+import zipfile
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
 from typing import Any
 
+from an_control.policy.onnx_file import has_onnx_suffix, list_policy_files
 from an_control.record.flat_messages import FlatMessage, Flattener
 from an_control.record.layout import (
     ATTACHMENT,
@@ -134,13 +138,36 @@ def find_time_of_next_note_ns(queue: Iterable[Note]) -> int | None:
     return next((note[-1] for note in tuple(queue) if note[-1] is not None), None)
 
 
+def read_model_content(path: Path) -> bytes:
+    """Return the content of a model file, for a recording.
+
+    The content of an ONNX file is a zip archive, without compression, of all files of its policy.
+
+    Args:
+        path: The path of the model file.
+
+    Raises:
+        OSError: A file cannot be read.
+        ValueError: A file of an ONNX policy is not valid.
+    """
+    if not has_onnx_suffix(path):
+        return read_regular_file(path)
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for file in list_policy_files(path):
+            name = zipfile.ZipInfo(str(file.relative_to(path.parent)))  # always with the same time
+            archive.writestr(name, read_regular_file(file))
+    return buffer.getvalue()
+
+
 @dataclass(frozen=True)
 class ModelFile:
     """Model file that a recording refers to.
 
     Attributes:
         path: Path of the file.
-        sha256: Hash of its content, in hexadecimal digits.
+        sha256: Hash of its content, in hexadecimal digits. The content is that of
+            `read_model_content`.
         content: Content to be recorded; None if it has more than 64 MiB.
     """
 
@@ -173,7 +200,7 @@ class SessionState:
         Args:
             path: Path of the model file.
         """
-        content = read_regular_file(path)
+        content = read_model_content(Path(path))
         digest = hashlib.sha256(content).hexdigest()
         kept = content if len(content) <= MAX_MODEL_BYTES else None
         found = ModelFile(path, digest, kept)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -16,6 +18,7 @@ from an_control.control.command_safety import EStop, LastCommand
 from an_control.control.controller import Controller
 from an_control.load import EngineName, make_policy, warm_up_policy
 from an_control.policy import Monitor, read_model
+from an_control.policy.onnx_file import has_onnx_suffix
 from an_control.record.layout import (
     NONE,
     BagEntry,
@@ -23,6 +26,7 @@ from an_control.record.layout import (
     CommandKind,
     decode_joint_state,
 )
+from an_control.record.notes import read_model_content
 from an_control.wiring import Readings, Wiring, load_wiring
 from an_control.wiring.messages import import_message_class, make_stamp_reader
 
@@ -168,13 +172,44 @@ class ReplayFiles:
         """
         digest, path = str(path_and_hash["sha256"]), Path(str(path_and_hash["path"]))
         if digest in self._models:
-            return self._models[digest]
-        if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == digest:
-            return path
+            return self._unpack_onnx_policy(self._models[digest], path.name)
+        with suppress(OSError, ValueError):
+            if hashlib.sha256(read_model_content(path)).hexdigest() == digest:
+                return path
         raise BagError(
             f"{self.bag_path}: does not hold the model {path}, and here it is not (sha256"
             f" {digest[:12]}...); give a model with --model"
         )
+
+    def _unpack_onnx_policy(self, file: Path, name: str) -> Path:
+        """Return the path of a recorded model file, of an ONNX policy after it is unpacked.
+
+        Args:
+            file: The path of the recorded content.
+            name: The name of the model file that the node read.
+
+        Raises:
+            BagError: The content is not that of an ONNX policy.
+        """
+        if not has_onnx_suffix(name):
+            return file
+        folder = file.with_suffix("")
+        try:
+            with zipfile.ZipFile(file) as archive:
+                if sum(one.file_size for one in archive.infolist()) > file.stat().st_size:
+                    raise ValueError("it holds more than its size")
+                for one in archive.infolist():
+                    place = (folder / one.filename).resolve()
+                    if not place.is_relative_to(folder.resolve()) or one.compress_type:
+                        raise ValueError(f"it holds {one.filename!r}")
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    place.write_bytes(archive.read(one))
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            raise BagError(
+                f"{self.bag_path}: does not hold all files of the ONNX policy {name} ({error});"
+                " give a model with --model"
+            ) from error
+        return folder / name
 
 
 class ReceivedMessage(NamedTuple):

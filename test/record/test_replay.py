@@ -1,8 +1,12 @@
 """A recording replays to the last bit, whatever happened while it was made."""
 
+import hashlib
 import random
+import shutil
 import time
+import zipfile
 from array import array
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +24,10 @@ from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
 from an_control.record.arrays import read_arrays
 from an_control.record.comparison import Comparison
-from an_control.record.layout import CommandKind
+from an_control.record.layout import ATTACHMENT, BagEntry, BagError, CommandKind
 from an_control.record.reader import Bag
 from an_control.record.replay import SessionReplay
-from an_control.record.replayed_session import ReplayedCommand, ReplaySummary
+from an_control.record.replayed_session import ReplayedCommand, ReplayFiles, ReplaySummary
 from an_control.ros.outputs import set_stamp
 
 
@@ -148,6 +152,59 @@ def test_a_recording_replays_where_neither_model_nor_wiring_are_any_more(
     stand.wiring.unlink()
     summary, _ = replayed(walked)
     assert (summary.ticks, summary.different, summary.notes) == (30, 0, [])
+
+
+def test_an_onnx_policy_replays_where_none_of_its_files_are_any_more(
+    stand: Stand, tmp_path: Path
+) -> None:
+    pytest.importorskip("onnxruntime")
+    from foreign.networks import linear, save
+    from onnx import external_data_helper
+
+    folder = tmp_path / "policy"
+    (folder / "inner").mkdir(parents=True)
+    for seed in (1, 2):  # the node switches from one to the other
+        network = linear(5, 2, {"joint_names": "left,right", "step_s": "0.01"}, seed)
+        weight = network.graph.initializer[0]
+        external_data_helper.set_external_data(weight, f"inner/{seed}.data")
+        content, weight.raw_data = weight.raw_data, b""
+        (folder / f"inner/{seed}.data").write_bytes(content)
+        terms = "[{channels: [left.position, right.position, tilt.x, tilt.y, speed]}]"
+        save(folder, network, f"observation: {terms}\n", f"{seed}.onnx")
+    text = stand.wiring.read_text()
+    stand.wiring.write_text(
+        text.replace("  tilt.x:", '  speed: {source: joints, field: "position[left]"}\n  tilt.x:')
+    )
+    stand.model = folder / "1.onnx"
+    stand.start(record=str(tmp_path / "bags"))
+    for step in range(10):
+        stand.step(step)
+    stand.node.set_parameters([Parameter("model", value=str(folder / "2.onnx"))])
+    given = stand.node._loop.controller.acting._given
+    stand.until(lambda: given, "the other model is built")
+    for step in range(10, 30):
+        stand.step(step)
+    stand.node.trigger_shutdown()
+    shutil.rmtree(folder)
+    summary, _ = replayed(recording(tmp_path / "bags"))
+    assert (summary.ticks, summary.different, summary.notes) == (30, 0, [])
+    assert summary.events["model"] == 1
+
+
+@pytest.mark.parametrize("name", ["../outside", "policy.onnx"])
+def test_a_recorded_onnx_policy_writes_only_its_own_files(tmp_path: Path, name: str) -> None:
+    content = BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        kind = zipfile.ZIP_STORED if name.startswith("..") else zipfile.ZIP_DEFLATED
+        archive.writestr(zipfile.ZipInfo(name), bytes(1000), kind)
+    digest = hashlib.sha256(content.getvalue()).hexdigest()
+    (tmp_path / "inner").mkdir()
+    files = ReplayFiles(tmp_path / "bag", tmp_path / "inner", None, None)
+    files.save_model_file(BagEntry(f"model:{digest}", ATTACHMENT, 0, 0, 0, content.getvalue()))
+    with pytest.raises(BagError, match="does not hold all files of the ONNX policy"):
+        files.find_recorded_model_file({"path": "/home/robot/policy.onnx", "sha256": digest})
+    assert not list(tmp_path.rglob("outside*"))
+    assert not list(tmp_path.rglob("policy.onnx"))
 
 
 def test_another_model_shows_where_the_commands_part(
