@@ -28,6 +28,11 @@ MAX_FILE_BYTES = 256 * 2**20
 MIN_OPSET, MAX_DEPTH = 7, 16
 DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 """The domains of the operators that every onnxruntime has."""
+RANDOM = (
+    *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
+    *("Bernoulli", "Multinomial"),
+)
+"""Operators with which neither a replay nor an episode with the same seed would be the same."""
 ACTIONS = ("actions", "action")
 """The names by which the action is recognised if a network has several outputs."""
 INSTALL = "needs the packages onnx and onnxruntime (pip install 'an_control[onnx]')"
@@ -193,7 +198,7 @@ def _check_and_get_opset(model: Any) -> int:
     """Check the operators of a model, and return their version (opset).
 
     Raises:
-        ValueError: The version is unknown, or the model has custom operators.
+        ValueError: The version is unknown, or the model has custom or random operators.
     """
     import onnx
 
@@ -210,6 +215,11 @@ def _check_and_get_opset(model: Any) -> int:
                 raise ValueError(
                     f"operator {node.op_type} of {node.domain!r} is a custom one; allowed are"
                     " standard ones: export it again without it"
+                )
+            if node.op_type in RANDOM:
+                raise ValueError(
+                    f"operator {node.op_type} makes random actions: export the policy's mean or"
+                    " most probable action"
                 )
     return int(opset)
 

@@ -29,6 +29,10 @@ NETWORKS = {
         [helper.make_node("Own", ["obs"], ["actions"], domain="my.ops")],
         [floats("obs", [1, 3])], [floats("actions", [1, 2])], (), NAMED, domains=["my.ops"],
     ),
+    "operator RandomNormalLike makes random actions: export the policy's mean": lambda: model(
+        [helper.make_node("RandomNormalLike", ["obs"], ["actions"])],
+        [floats("obs", [1, 2])], [floats("actions", [1, 2])], (), NAMED,
+    ),
     r"\[batch, n\]: only its first length": lambda: linear(shape=["batch", "n"]),
     r"\[16, 3\]: it is for 16 robots; export it for one": lambda: linear(shape=[16, 3]),
     r"\[1, 1, 1, 3\]; allowed are": lambda: linear(shape=[1, 1, 1, 3]),
