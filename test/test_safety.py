@@ -453,7 +453,7 @@ def brought_up(
         joints = JointState(name=list(JOINTS), position=array("d", position))
         controller.table.store_message("joints", joints, now_ns, now_ns)
         controller.table.store_message("tilt", Vector3Stamped(), now_ns, now_ns)
-        controller.read_sensors_and_step_policy(now_ns, None)
+        controller.decide(now_ns, None)
         sent = controller.compute_command(now_ns)
         controller.gate.last.record(sent, now_ns)
         return sent
@@ -514,16 +514,16 @@ def test_a_safe_command_holds_no_position_that_is_too_old(tmp_path: Path):
             joints = JointState(name=list(JOINTS), position=array("d", [position] * 2))
             controller.table.store_message("joints", joints, now_ns, now_ns)
         controller.table.store_message("tilt", Vector3Stamped(), now_ns, now_ns)
-        controller.read_sensors_and_step_policy(now_ns, None)
+        controller.decide(now_ns, None)
         return controller.compute_command(now_ns)
 
     controller.start(bring_up=True)
-    controller.read_sensors_and_step_policy(now_ns, None)
+    controller.decide(now_ns, None)
     assert np.isnan(controller.compute_command(now_ns)).all()
     assert tick(0.01, 1.0) == pytest.approx([0.99, 0.99])
     # The joints fall silent in the bring-up, and no command is known: none can be safe.
     assert np.isnan(tick(5.0)).all()
-    assert "too old" in controller.safe_reason
+    assert "too old" in controller.decision.safe_reason
     # With a command that is known the motors are where that has sent them.
     controller.gate.last.record(np.array([0.7, 0.6]), now_ns)
     assert tick(0.01).tolist() == [0.7, 0.6] and not controller.bring_up.done

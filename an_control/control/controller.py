@@ -52,6 +52,26 @@ WATCH_S = 1.0
 robot stops if its new policy knows nothing of the gait so far."""
 
 
+class Decision(NamedTuple):
+    """What a controller decided in one tick (control step), from which the command is computed.
+
+    Attributes:
+        readings: The sensor readings of the tick.
+        stepped: Whether the policy made a step on these readings.
+        previous_command: The number of the command that the policy's newest step took as its
+            previous action; -1 for none.
+        safe_reason: The reason why the command is the safe command; "" if it is the policy's.
+        safe_cause: The text of `safe_reason` without figures that change from tick to tick, so that
+            a new reason can be recognised.
+    """
+
+    readings: Readings
+    stepped: bool = False
+    previous_command: int = -1
+    safe_reason: str = ""
+    safe_cause: str = ""
+
+
 class LoadedModel(NamedTuple):
     """A policy, its model file, and the converter of its actions to commands.
 
@@ -277,21 +297,13 @@ class Controller:
         self.bring_up = BringUp(self.wiring.command, self.step_s)
         self._known_to_bring_up = -1
         """The number of the newest command at the bring-up's newest step; -1 if it is unknown."""
-        self.safe_reason = ""
-        """The reason why the previous command was the safe command; "" if it was the policy's."""
-        self.safe_cause = ""
-        """The text of `safe_reason` without figures that change from tick to tick, so that a new
-        reason can be recognised."""
+        self.decision = Decision(Readings(np.empty(0, np.float32), (), 0))
+        """What was decided in the newest tick."""
         self.repeats = 0
         """The number of ticks without a new reading, in which the previous action was repeated."""
         self.stepped_ns: int | None = None
         """In lockstep with a simulator, the time stamp of the readings on which the policy made its
         newest step."""
-        self.stepped = False
-        """Whether the policy stepped in the newest tick."""
-        self.seen = -1
-        """The number of the command that the policy's newest step took as its previous action; -1
-        for none."""
 
     @property
     def wiring(self) -> Wiring:
@@ -306,8 +318,8 @@ class Controller:
         """
         check_wiring_fits_model(self.wiring, self.table.ids, model_path, model)
 
-    def read_sensors_and_step_policy(self, now_ns: int, stamp_ns: int | None) -> Readings:
-        """Read the sensors, let the policy make a step on new readings, and return the readings.
+    def decide(self, now_ns: int, stamp_ns: int | None) -> Decision:
+        """Read the sensors, let the policy make a step on new readings, and return the decision.
 
         The policy makes no step if a required source is missing or too few channels have readings.
         Call `compute_command` afterwards to get the command that is to be sent.
@@ -320,13 +332,13 @@ class Controller:
         readings = self.table.read(now_ns, stamp_ns)
         if self.table.measured is not None:
             self._record_positions_to_hold(self.table.measured)
-        cause, reason = self._explain_not_acting_without_and_with_numbers(readings)
-        self.stepped = not cause and self._should_step(readings, stamp_ns)
-        if self.stepped:
+        cause, reason = self._explain_safe_command(readings)
+        stepped = not cause and self._should_step(readings, stamp_ns)
+        number = self.decision.previous_command
+        if stepped:
             self.stepped_ns = stamp_ns
-            if self.acting.set_previous_action_and_swap_if_ready(
-                readings, self._get_last_command()
-            ):
+            command, number = self._get_previous_command_and_number()
+            if self.acting.set_previous_action_and_swap_if_ready(readings, command):
                 self.gate.set_ramp_duration_s(self.acting.ramp_s)
             # The monitor, which is a part of the policy, estimates; then the policy decides.
             action = self.acting.policy.step_array(readings.values, readings.ids)
@@ -335,8 +347,8 @@ class Controller:
             cause = reason = self.estop.reason
         elif not cause and self._needs_newer_positions:
             cause = reason = "the measured positions of the actuators are too old"
-        self.safe_cause, self.safe_reason = cause, reason
-        return readings
+        self.decision = Decision(readings, stepped, number, reason, cause)
+        return self.decision
 
     def compute_command(self, now_ns: int | None) -> np.ndarray:
         """Return the command (A,) in physical units that is to be sent in the newest tick.
@@ -352,7 +364,7 @@ class Controller:
             BringUpError: An actuator did not reach its start pose in time.
         """
         wanted = self.acting.wanted
-        if self.safe_reason or wanted is None:
+        if self.decision.safe_reason or wanted is None:
             self.bring_up.pause()
             return self.gate.restart_ramp_and_get_safe_command()
         if not self.bring_up.done:
@@ -399,7 +411,7 @@ class Controller:
         """Start a new episode: reset the state of the policy, and discard old camera frames."""
         self.acting.reset()
         self.table.discard_camera_frames()
-        self.safe_reason = self.safe_cause = ""
+        self.decision = self.decision._replace(safe_reason="", safe_cause="")
         self.stepped_ns = None
 
     @property
@@ -508,21 +520,20 @@ class Controller:
             *filter(None, warnings),
         )
 
-    def _get_last_command(self) -> np.ndarray | None:
-        """Return the newest command (A,) on the robot's topics, whichever node sent it.
+    def _get_previous_command_and_number(self) -> tuple[np.ndarray | None, int]:
+        """Return the newest command (A,) on the robot's topics, from any node, and its number.
 
         While that command is unknown, return the safe command, or None before the policy's first
-        step and while the positions that the safe command holds are unknown. Also set the attribute
-        `seen` to the command's number; -1 if unknown.
+        step and while the positions that the safe command holds are unknown. The number is then -1.
         """
-        sent, self.seen = self.gate.last.values_and_sequence_number
+        sent, number = self.gate.last.values_and_sequence_number
         if (
             sent is None
             and self.acting.wanted is not None
             and self.gate.safe_command.has_all_needed_positions
         ):
-            return self.gate.safe_command()
-        return sent
+            return self.gate.safe_command(), number
+        return sent, number
 
     def _should_step(self, readings: Readings, stamp_ns: int | None) -> bool:
         """Return whether the policy should make a step on these readings.
@@ -542,7 +553,7 @@ class Controller:
         self.repeats += not new
         return new
 
-    def _explain_not_acting_without_and_with_numbers(self, readings: Readings) -> tuple[str, str]:
+    def _explain_safe_command(self, readings: Readings) -> tuple[str, str]:
         """Return the reason why the policy should not act on these readings, in two versions.
 
         Returns:

@@ -331,8 +331,8 @@ class NodeRecorder:
             now_ns,
             NONE if stamp_ns is None else stamp_ns,
             int(sends_command),
-            controller.seen,
-            int(controller.stepped),
+            controller.decision.previous_command,
+            int(controller.decision.stepped),
             controller.repeats,
         )
         self._notes.append((NUMBERS, TICK_TOPIC, numbers, now_ns))

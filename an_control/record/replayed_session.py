@@ -438,7 +438,7 @@ class ReplayedSession:
             return
         stamp_ns = event["stamp_ns"]
         try:
-            self.controller.read_sensors_and_step_policy(int(event["tick_ns"]), stamp_ns)
+            self.controller.decide(int(event["tick_ns"]), stamp_ns)
         except Exception as error:
             self._summary.add_note(f"a tick failed, as recorded: {event['why']} ({error!r})")
         else:
@@ -526,9 +526,7 @@ class ReplayedSession:
             if last.recorded_command is None and previous != NONE:
                 self._summary.add_note("the command before a tick is not recorded")
         try:
-            readings = self.controller.read_sensors_and_step_policy(
-                now_ns, None if stamp == NONE else stamp
-            )
+            readings = self.controller.decide(now_ns, None if stamp == NONE else stamp).readings
         except Exception as error:
             self._summary.add_note(f"tick {number} fails: {error!r}")
             readings = None

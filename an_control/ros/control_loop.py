@@ -373,7 +373,8 @@ class Loop:
             self.record.begin_tick(now_ns, stamp_ns)
             before = controller.gate.last.values
             # read, estimate, decide
-            readings = controller.read_sensors_and_step_policy(now_ns, stamp_ns)
+            decision = controller.decide(now_ns, stamp_ns)
+            readings = decision.readings
             self.record.record_tick(sends_command=self.active)
             if not self.active:
                 self.record.record_readings(readings)
@@ -399,9 +400,9 @@ class Loop:
             age_s = (now_ns - readings.since_ns) / 1e9 if readings.ids else nan
             self.ticks.record_tick(begin_s, end_s, age_s + end_s - begin_s)
             self._insight.publish(readings, controller.acting.policy, controller.table, sent_ns)
-            self.events.log_changes(readings, time.monotonic(), shadow=self._output.shadow)
+            self.events.log_changes(decision, time.monotonic(), shadow=self._output.shadow)
             if self.doctor is not None:
-                self.doctor.record_tick_and_check_readings(readings, before, now_ns, stamp_ns)
+                self.doctor.record_tick_and_check_readings(decision, before, now_ns, stamp_ns)
         except Exception as error:
             self._deactivate_after_error(error)
         finally:

@@ -24,7 +24,7 @@ from rclpy.impl.rcutils_logger import RcutilsLogger
 from rclpy.node import Node
 
 from an_control.control.command_safety import Watchdog
-from an_control.control.controller import Controller
+from an_control.control.controller import Controller, Decision
 from an_control.control.model_wiring_check import (
     describe_sources_without_channel,
     join_names_shortened,
@@ -194,8 +194,8 @@ class DiagnosticsReport:
         level, text = OK, "acting" if active else "inactive"
         if active and self._output.shadow:
             text = "proposing (shadow)"
-        if active and controller.safe_reason:
-            level, text = ERROR, f"safe command: {controller.safe_reason}"
+        if active and controller.decision.safe_reason:
+            level, text = ERROR, f"safe command: {controller.decision.safe_reason}"
         elif active and not controller.bring_up.done:
             text = "moving to the start pose"
         values = {
@@ -274,8 +274,8 @@ class DiagnosticsReport:
 
     def _explain_no_command(self) -> str:
         """Return the reason why no command has been sent yet, and what to do."""
-        if self._controller.safe_reason:
-            return self._controller.safe_reason
+        if self._controller.decision.safe_reason:
+            return self._controller.decision.safe_reason
         if self._node.get_parameter("use_sim_time").value:
             return "no tick has been made; is /clock published? (parameter use_sim_time)"
         return "no tick has been made: the executor is busy, or the machine is"
@@ -642,11 +642,11 @@ class EventLog:
         self._logged_cause = ""
         """The reason for the safe command as logged last; "" while the policy acts."""
 
-    def log_changes(self, readings: Readings, now_s: float, *, shadow: bool) -> None:
+    def log_changes(self, decision: Decision, now_s: float, *, shadow: bool) -> None:
         """Log what has changed since the previous tick, such as lost readings or an e-stop.
 
         Args:
-            readings: The sensor readings of the tick.
+            decision: What was decided in the tick.
             now_s: The time of the steady clock.
             shadow: Whether commands are only proposed and not sent to the robot.
         """
@@ -658,17 +658,17 @@ class EventLog:
             self._log_source_notice(notice, now_s)
         if self._waiting:
             self._log_awaited_sources(now_s)
-        cause, how = self._controller.safe_cause, "proposing (shadow)" if shadow else "acting"
+        cause, how = decision.safe_cause, "proposing (shadow)" if shadow else "acting"
         if not self._controller.bring_up.done:
             how = "moving to the start pose"
         if cause:
             if cause != self._logged_cause and (self._logged_how or now_s >= self._patient_until_s):
                 if self._throttle.count_log_line_and_check_allowed("", now_s):
-                    self._logger.warning(f"safe command: {self._controller.safe_reason}")
+                    self._logger.warning(f"safe command: {decision.safe_reason}")
                 self._logged_cause = cause
         elif how != self._logged_how or self._logged_cause:
             if self._throttle.count_log_line_and_check_allowed("", now_s):
-                self._log_how_node_commands(readings, how)
+                self._log_how_node_commands(decision.readings, how)
             self._logged_how, self._logged_cause = how, ""
         self._log_monitor_changes(now_s)
 
@@ -832,7 +832,7 @@ class EventLog:
             )
             return
         if not subject:
-            now = self._controller.safe_reason or "acting"
+            now = self._controller.decision.safe_reason or "acting"
             self._logger.warning(f"commands: {count} more changes in {WINDOW_S:g} s; now {now}")
             return
         for status in self._controller.table.list_source_statuses(0):

@@ -224,8 +224,8 @@ class RecordedFrames:
         controller = self._replay.controller
         assert controller is not None
         text, level = "acting", 0
-        if controller.safe_reason:
-            text, level = f"safe command: {controller.safe_reason}", 2
+        if reason := controller.decision.safe_reason:
+            text, level = f"safe command: {reason}", 2
         self.add_message("robot", at_s, self._make_robot_update("running", text))
         summary, policy = self._replay.summary, controller.acting.policy
         values = {"model": self._model, "engine": policy.engine}

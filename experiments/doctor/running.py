@@ -104,7 +104,7 @@ class ControlLoop:
         before, begin_s, begin_cpu_s = (
             controller.gate.last.values, time.perf_counter(), time.thread_time(),
         )  # fmt: skip
-        readings = controller.read_sensors_and_step_policy(now_ns, now_ns)
+        decision = controller.decide(now_ns, now_ns)
         sent = controller.compute_command(None)
         self.tick_s = time.perf_counter() - begin_s
         self.cpu_s = time.thread_time() - begin_cpu_s
@@ -112,7 +112,7 @@ class ControlLoop:
         controller.acting.policy.prepare_next_tick()
         begin_s = time.perf_counter()
         if watched:
-            doctor.record_tick_and_check_readings(readings, before, now_ns, now_ns)
+            doctor.record_tick_and_check_readings(decision, before, now_ns, now_ns)
         self.doctor_s = time.perf_counter() - begin_s
         self._direct.step(sent)
 

@@ -130,7 +130,7 @@ class Driven(Robot):
                     controller.table.store_message(
                         source.name, sensor_topic.message, now_ns, now_ns
                     )
-        controller.read_sensors_and_step_policy(now_ns, None)
+        controller.decide(now_ns, None)
         values = controller.compute_command(None)
         self._command.fill(values, time.time_ns())
         time.sleep(0.004)  # a policy takes a while to answer

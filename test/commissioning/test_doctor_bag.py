@@ -74,7 +74,7 @@ def recordings(tmp_path_factory) -> tuple[Path, Path, Path, Path]:
                     controller.table.store_message(
                         source.name, sensor_topic.message, now_ns, now_ns
                     )
-        controller.read_sensors_and_step_policy(now_ns, now_ns)
+        controller.decide(now_ns, now_ns)
         values = controller.compute_command(None)
         message.fill(values, now_ns)
         topic = f"/bot/{command.messages[0].topic}"

@@ -195,7 +195,10 @@ def test_another_reason_for_the_safe_command_is_logged_too_and_other_figures_are
         stand.executor.spin_once(timeout_sec=0.02)
     assert stand.call(Trigger, "policy/reset_estop").success
     stand.until(
-        lambda: step_on.advance(1) or stand.node._loop.controller.safe_cause == "min_present_share",
+        lambda: (
+            step_on.advance(1)
+            or stand.node._loop.controller.decision.safe_cause == "min_present_share"
+        ),
         "too little is left",
     )
     stand.until(lambda: step_on.advance(1) or stand.node._loop.ticks.count > 20, "more ticks")

@@ -161,7 +161,7 @@ def test_a_tick_that_raises_ends_in_the_safe_command(stand, capfd, monkeypatch, 
     def explode(*_):
         raise RuntimeError("the policy is broken")
 
-    monkeypatch.setattr(Controller, "read_sensors_and_step_policy", explode)
+    monkeypatch.setattr(Controller, "decide", explode)
     stand.send(2)
     stand.until(lambda: stand.state() == "inactive", "the deactivation")
     last_is_safe(stand, len(stand.commands))

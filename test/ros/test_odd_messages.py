@@ -71,7 +71,7 @@ def test_one_message_with_stray_names_does_not_stop_the_robot(stand, capfd):
     tick.until(lambda: "z.position" in controller.table.ids)
     for step in range(12, 40):
         tick(step)
-        assert controller.safe_reason == ""
+        assert controller.decision.safe_reason == ""
     assert controller.table.expected_channel_count <= 4
     assert "z.position new: expected once they have come for 1 s" in capfd.readouterr().err
 
@@ -92,7 +92,7 @@ def test_two_publishers_may_share_the_joints_of_one_topic(stand):
     for step in range(1, 20):
         send_parts(tick, stand, step)
         stand.until(lambda: now_present(stand) == set(IDS), f"all readings of step {step}")
-    assert stand.node._loop.controller.safe_reason == ""
+    assert stand.node._loop.controller.decision.safe_reason == ""
 
 
 def test_joints_of_a_publisher_that_stops_grow_old_by_themselves(stand):
@@ -100,7 +100,7 @@ def test_joints_of_a_publisher_that_stops_grow_old_by_themselves(stand):
     controller = stand.node._loop.controller
     readings = controller.table.read(stand.node._loop._clock.now_ns())
     assert set(readings.ids) == {"left.position", "tilt.x", "tilt.y"}
-    assert (controller.safe_reason, readings.expected) == ("", 4)
+    assert (controller.decision.safe_reason, readings.expected) == ("", 4)
 
 
 def test_an_array_that_flickers_leaves_a_handful_of_lines_in_the_log(stand, capfd):

@@ -330,8 +330,8 @@ def test_before_a_position_to_hold_is_known_nothing_is_sent(stand):
     stand.wiring.write_text(POSITIONS)
     stand.start(lockstep_wait_s=0.02)
     stand.send_tilt(10**12, 0.0, 0.0)
-    stand.until(lambda: stand.node._loop.controller.safe_reason, "a tick")
-    reason = stand.node._loop.controller.safe_reason
+    stand.until(lambda: stand.node._loop.controller.decision.safe_reason, "a tick")
+    reason = stand.node._loop.controller.decision.safe_reason
     assert reason == "no positions of the actuators have been measured yet"
     assert not stand.commands
     stand.answered(10**6, (0.1, 0.2, 0.0, 0.0))
@@ -342,7 +342,7 @@ def test_a_repeated_step_gets_no_command_while_a_position_to_hold_is_unknown(sta
     stand.wiring.write_text(POSITIONS)
     controller = stand.start(lockstep_wait_s=0.02)._loop.controller
     stand.send_tilt(10**12, 0.0, 0.0)
-    stand.until(lambda: controller.safe_reason, "a tick")
+    stand.until(lambda: controller.decision.safe_reason, "a tick")
     stand.send_tilt(10**12, 0.0, 0.0)
     stand.until(
         lambda: sum(one.messages for one in controller.table.list_source_statuses(0)) == 2,

@@ -163,7 +163,7 @@ def feed(seconds):
 
 def compute(seconds):
     loop = stand.node._loop
-    tick = loop.controller.read_sensors_and_step_policy
+    tick = loop.controller.decide
 
     def slow(*arguments):
         policy, sent = scheduled(), loop._guard.watchdog.sent
@@ -173,7 +173,7 @@ def compute(seconds):
         print(policy, loop._guard.watchdog.sent - sent)
         return tick(*arguments)
 
-    loop.controller.read_sensors_and_step_policy = slow
+    loop.controller.decide = slow
 
 """
 

@@ -76,14 +76,14 @@ def act(stand: Stand, steps: range) -> None:
 
 def hang(monkeypatch, hang_s: float) -> None:
     """The next tick takes that long."""
-    tick = Controller.read_sensors_and_step_policy
+    tick = Controller.decide
 
     def late(controller, *arguments):
-        monkeypatch.setattr(Controller, "read_sensors_and_step_policy", tick)
+        monkeypatch.setattr(Controller, "decide", tick)
         time.sleep(hang_s)
         return tick(controller, *arguments)
 
-    monkeypatch.setattr(Controller, "read_sensors_and_step_policy", late)
+    monkeypatch.setattr(Controller, "decide", late)
 
 
 @BOTH

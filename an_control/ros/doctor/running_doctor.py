@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from rclpy.impl.rcutils_logger import RcutilsLogger
 
-from an_control.control.controller import Controller
+from an_control.control.controller import Controller, Decision
 from an_control.policy.interface import Policy
 from an_control.ros.doctor.corrections import Conversions, Corrections, RunningFinding
 from an_control.ros.doctor.examinations import Examinations
 from an_control.ros.doctor.process import DoctorProcess
 from an_control.ros.doctor.watch import ReadingsWatch
-from an_control.wiring import ChannelTable, Readings, Wiring
+from an_control.wiring import ChannelTable, Wiring
 
 CLEAR_S = 10.0
 """Time without improbable readings after which a finding is withdrawn."""
@@ -92,7 +92,7 @@ class RunningDoctor:
 
     def record_tick_and_check_readings(
         self,
-        readings: Readings,
+        decision: Decision,
         previous_command: np.ndarray | None,
         now_ns: int,
         stamp_ns: int | None,
@@ -103,7 +103,7 @@ class RunningDoctor:
         raises an exception, the robot continues, and the doctor searches no more.
 
         Args:
-            readings: The readings of the tick.
+            decision: What was decided in the tick.
             previous_command: (A,) the newest command on the robot's topics when the tick began;
                 None if it is unknown.
             now_ns: The time of the tick.
@@ -118,9 +118,9 @@ class RunningDoctor:
             watch = self._watch
             if watch is None:
                 return
-            if controller.stepped:
+            if decision.stepped:
                 time_ns = now_ns if stamp_ns is None else stamp_ns
-                watch.record_tick(readings, previous_command, time_ns)
+                watch.record_tick(decision.readings, previous_command, time_ns)
             else:
                 watch.ticks.mark_gap_before_next_tick()
             if watch.check_readings_probability_if_due():

@@ -151,7 +151,7 @@ def run_and_record_simulated_robot(
             while not robot.over and len(recorder) < ticks:
                 direct.store_readings_of_next_step(controller.table, recorder.table)
                 now_ns = direct.now_ns
-                controller.read_sensors_and_step_policy(now_ns, now_ns)
+                controller.decide(now_ns, now_ns)
                 sent = controller.compute_command(None)
                 controller.gate.last.record(sent, now_ns)
                 recorder.add_tick(controller.acting.convert_to_action(sent), now_ns, now_ns)
