@@ -221,7 +221,7 @@ class MissingReport:
     def add_notices_of_new_channels(self) -> None:
         """Add notices of channels that a wildcard (`*`) added after a source's first message."""
         for feed in self._feeds:
-            new = [id_ for reader in feed.growing for id_ in reader.appeared]
+            new = dict.fromkeys(id_ for reader in feed.growing for id_ in reader.appeared)
             for reader in feed.growing:
                 reader.appeared.clear()
             if new:

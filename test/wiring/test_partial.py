@@ -281,6 +281,17 @@ def test_a_name_that_was_dropped_may_come_again_and_stay(table: Table) -> None:
     )
 
 
+def test_a_name_that_is_dropped_and_comes_again_between_two_reads_is_new_once(table: Table) -> None:
+    robot = wild(table)
+    play(robot, [0], ("a",))
+    robot.pop_notices()
+    for step, names in ((1, ("b", "c")), (20, ("d", "e", "f")), (21, ("c", "b"))):
+        robot.store_message("s", joints(names, step), step + 1, step * STEP_NS)
+    robot.read(21 * STEP_NS)
+    (new,) = robot.pop_notices()
+    assert sorted(new.channels) == [f"{name}.position" for name in "bcdef"]
+
+
 def test_a_silent_source_loses_no_expected_name(table: Table) -> None:
     robot = wild(table)
     play(robot, range(200), ARM)
