@@ -285,9 +285,9 @@ def test_a_name_that_is_dropped_and_comes_again_between_two_reads_is_new_once(ta
     robot = wild(table)
     play(robot, [0], ("a",))
     robot.pop_notices()
-    for step, names in ((1, ("b", "c")), (20, ("d", "e", "f")), (21, ("c", "b"))):
+    for step, names in ((20, ("b", "c")), (21, ("d", "e", "f")), (22, ("c", "b"))):
         robot.store_message("s", joints(names, step), step + 1, step * STEP_NS)
-    robot.read(21 * STEP_NS)
+    robot.read(22 * STEP_NS)
     (new,) = robot.pop_notices()
     assert sorted(new.channels) == [f"{name}.position" for name in "bcdef"]
 
