@@ -46,7 +46,7 @@ class ReplayCommand:
     wiring: Path | None = None
     """A wiring YAML instead of the recorded one."""
     plot: OutputFile | None = None
-    """Draw the differences here, a .png."""
+    """Draw the differences here, as .png, .pdf or .svg."""
     json: OutputFile | None = None
     """Also write the result here as JSON."""
     page: bool = False
@@ -64,6 +64,8 @@ class ReplayCommand:
         if not 0 <= self.page_port <= 65535:
             raise InputError(f"--page-port {self.page_port}: must be from 0 to 65535")
         if self.plot is not None:
+            if self.plot.suffix not in (".png", ".pdf", ".svg"):
+                raise InputError(f"--plot {self.plot}: must end in .png, .pdf or .svg")
             require_packages("train", "matplotlib")
         from rclpy.serialization import deserialize_message
 

@@ -177,8 +177,8 @@ class _BagMessages:
                 self.now_s = (entry.log_ns - paused_ns) / 1e9
                 yield entry
         if newest_ns is None:
-            why = "; ".join(self._bag.notes[:3])
-            raise BagError(f"{self._bag.path}: holds no message of ROS 2{why and f' ({why})'}")
+            why = self._bag.format_first_notes()
+            raise BagError(f"{self._bag.path}: holds no message of ROS 2{why}")
 
     def list_notes_on_times(self, step_s: float) -> list[str]:
         """Return notes on pauses of the recording, and on messages that are not in order.

@@ -132,7 +132,8 @@ def read_arrays(bag: Bag) -> RecordedArrays:
         elif name == ACTION and wanted:
             actuators, wanted[-1] = decode_joint_state(entry.data)
     if not rows:
-        raise BagError(f"{bag.path}: has no readings of a policy node")
+        why = bag.format_first_notes()
+        raise BagError(f"{bag.path}: has no readings of a policy node{why}")
     ids = tuple(
         dict.fromkeys(id_ for some in dict.fromkeys(row[3] for row in rows) for id_ in some)
     )

@@ -68,6 +68,10 @@ class Bag:
     def __post_init__(self) -> None:
         self.files = _list_files(self.path)
 
+    def format_first_notes(self) -> str:
+        """Return the first notes in brackets, for the end of an error message; "" without notes."""
+        return f" ({'; '.join(self.notes[:3])})" if self.notes else ""
+
     def iterate_entries(self) -> Iterator[BagEntry]:
         """Yield all messages and attached files of the bag, in the order of its files.
 

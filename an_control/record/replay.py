@@ -124,6 +124,7 @@ class SessionReplay:
         if self.controller is None:
             raise BagError(
                 f"{self._bag.path}: is not a recording of a policy node: it has no record/events"
+                + self._bag.format_first_notes()
             )
         self.summary.notes = [*self._bag.notes, *self.summary.notes]
 

@@ -257,6 +257,25 @@ def test_the_verb_says_that_all_is_equal(walked: Path, capsys: pytest.CaptureFix
     assert "every command is equal to the recorded one to the last bit" in capsys.readouterr().out
 
 
+def test_a_picture_of_a_kind_that_cannot_be_drawn_is_refused_before_the_replay(
+    walked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(walked), "--plot", str(tmp_path / "p.txt")]) == 2
+    assert "p.txt: must end in .png, .pdf or .svg" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["replay", "export"])
+def test_a_recording_that_ends_before_its_first_tick_says_where_it_ends(
+    walked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    (file,) = walked.glob("*.mcap")
+    cut = tmp_path / "cut.mcap"
+    cut.write_bytes(file.read_bytes()[:200])
+    options = ["--csv", str(tmp_path / "t.csv")] if verb == "export" else []
+    assert main([verb, str(cut), *options]) == 2
+    assert f"({cut}: was not finished; read up to byte " in capsys.readouterr().err
+
+
 def test_a_bag_of_others_is_no_recording(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
