@@ -25,7 +25,7 @@ from an_control.record.layout import (
     decode_event,
     decode_joint_state,
 )
-from an_control.record.reader import Bag
+from an_control.record.reader import Bag, make_two_nodes_error
 
 MAX_TICKS = 20_000_000
 """Maximum number of ticks; a longer recording is refused, as it would not fit into memory."""
@@ -89,8 +89,10 @@ def read_arrays(bag: Bag) -> RecordedArrays:
     kind, was_sent = int(CommandKind.POLICY), True  # of the next command
     is_between_ticks = False
     for entry in bag.iterate_entries():
-        if not node and entry.topic.endswith(f"/{EVENTS}") and entry.type == TYPES[EVENTS]:
-            node = entry.topic.removesuffix(EVENTS)
+        if entry.topic.endswith(f"/{EVENTS}") and entry.type == TYPES[EVENTS]:
+            node, before = entry.topic.removesuffix(EVENTS), node
+            if before not in ("", node):
+                raise make_two_nodes_error(bag, before, node)
         if not node or not entry.topic.startswith(node):
             continue
         name = entry.topic.removeprefix(node)

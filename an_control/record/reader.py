@@ -339,6 +339,14 @@ def _read_sqlite(path: Path, notes: list[str]) -> Iterator[BagEntry]:
         raise_damaged_error(error)
 
 
+def make_two_nodes_error(bag: Bag, node: str, other_node: str) -> BagError:
+    """Return the error for a bag into which recordings of two policy nodes were merged."""
+    return BagError(
+        f"{bag.path}: holds the recordings of two nodes, {node.rstrip('/')} and"
+        f" {other_node.rstrip('/')}: separate them (mcap filter)"
+    )
+
+
 def is_same_topic(wired_topic: str, recorded_topic: str, namespace: str) -> bool:
     """Return whether a topic name in a wiring file and one in a bag mean the same topic.
 

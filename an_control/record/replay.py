@@ -34,7 +34,7 @@ from an_control.record.layout import (
     BagError,
     decode_event,
 )
-from an_control.record.reader import Bag
+from an_control.record.reader import Bag, make_two_nodes_error
 from an_control.record.replayed_session import (
     Deserialize,
     ReplayedCommand,
@@ -164,6 +164,9 @@ class SessionReplay:
         """Return an entry's topic without the node's name, such as "record/tick".
 
         The result is "message" if the topic is not below the node's name, as with sensor messages.
+
+        Raises:
+            BagError: The topic is that of another recorded node.
         """
         for name, type_ in TYPES.items():
             if entry.topic.endswith(f"/{name}") and entry.type == type_:
@@ -172,6 +175,8 @@ class SessionReplay:
                     self._node = node
                 if node == self._node:
                     return name
+                if name == EVENTS:
+                    raise make_two_nodes_error(self._bag, self._node, node)
         return "message"
 
     @property

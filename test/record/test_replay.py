@@ -24,10 +24,11 @@ from an_control.policy.random_model import make_random_model
 from an_control.policy.task import Task
 from an_control.record.arrays import read_arrays
 from an_control.record.comparison import Comparison
-from an_control.record.layout import ATTACHMENT, BagEntry, BagError, CommandKind
+from an_control.record.layout import ATTACHMENT, BagEntry, BagError, CommandKind, FileHead
 from an_control.record.reader import Bag
 from an_control.record.replay import SessionReplay
 from an_control.record.replayed_session import ReplayedCommand, ReplayFiles, ReplaySummary
+from an_control.record.writer import BagFolder
 from an_control.ros.outputs import set_stamp
 
 
@@ -276,12 +277,22 @@ def test_a_recording_that_ends_before_its_first_tick_says_where_it_ends(
     assert f"({cut}: was not finished; read up to byte " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("verb", ["replay", "export"])
+def test_merged_recordings_of_two_nodes_are_refused(
+    walked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    bag = BagFolder(tmp_path / "both", lambda: FileHead((), {}))
+    for one in Bag(walked).iterate_entries():
+        bag.write([one, one._replace(topic=f"/other{one.topic}")])
+    bag.close()
+    options = ["--csv", str(tmp_path / "t.csv")] if verb == "export" else []
+    assert main([verb, str(tmp_path / "both"), *options]) == 2
+    assert "recordings of two nodes, /policy and /other/policy" in capsys.readouterr().err
+
+
 def test_a_bag_of_others_is_no_recording(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from an_control.record.layout import BagEntry
-    from an_control.record.writer import BagFolder, FileHead
-
     bag = BagFolder(tmp_path / "other", lambda: FileHead((), {}))
     bag.write([BagEntry("/a", "std_msgs/msg/String", 1, 1, 0, b"\0\1\0\0\1\0\0\0\0")])
     bag.close()
