@@ -434,7 +434,8 @@ class Watchdog:
         """
         asserting = self.tripped or bool(self._estop.reason)
         starting = not self.begun
-        limit_s = self._period_s if asserting else self.timeout_s or np.inf
+        repeating = asserting or (starting and self.timeout_s > 0.0 and self._fed_s < self._last_s)
+        limit_s = self._period_s if repeating else self.timeout_s or np.inf
         left_s = self._last_s + limit_s - now_s
         if left_s > 0.0:
             return min(left_s, self._period_s)
