@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 pytest.importorskip("onnxruntime")
+pytest.importorskip("gymnasium")
 
+import gymnasium
 from foreign.networks import linear, save, weights
 from onnx import helper, numpy_helper
 
@@ -133,7 +135,6 @@ def test_a_monitor_is_taken_only_by_a_policy_with_the_same_channels(tmp_path, ca
 
 
 def test_a_monitor_is_trained_only_in_a_task_with_the_same_channels(tmp_path, capsys):
-    pytest.importorskip("gymnasium")
     path = save(tmp_path, linear())
     assert main(["train-monitor", str(path), "--task", "Pendulum-v1"]) == 2
     said = "a, b, c; the task has observation.0, observation.1, observation.2"
@@ -142,7 +143,6 @@ def test_a_monitor_is_trained_only_in_a_task_with_the_same_channels(tmp_path, ca
 
 def test_actions_that_may_be_cut_off_are_noted_before_they_are_scored_or_learned(tmp_path, capsys):
     pytest.importorskip("torch")
-    pytest.importorskip("gymnasium")
     names = ",".join(f"observation.{k}" for k in range(4))
     metadata = {"observation_names": names, "joint_names": "action.0,action.1"}
     task = ["--task", "CartPole-v1"]
@@ -159,6 +159,35 @@ def test_actions_that_may_be_cut_off_are_noted_before_they_are_scored_or_learned
             assert printed.count("those beyond 1 are cut off") == times, words
 
 
+class Micrometres(gymnasium.Env):
+    """A position in metres that moves by micrometres, and one in micrometres."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    channels = ("metres", "micrometres")
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps, self.place = 0, self.np_random.normal()
+        return np.array([1e-6, 1.0]) * self.place, {}
+
+    def step(self, action):
+        self.steps, self.place = self.steps + 1, 0.9 * self.place + float(action[0])
+        return np.array([1e-6, 1.0]) * self.place, 0.0, False, self.steps >= 50, {}
+
+
+gymnasium.register("test/Micrometres-v0", Micrometres)
+
+
+def test_a_channel_that_varies_too_little_for_a_monitor_is_named(tmp_path, capsys):
+    pytest.importorskip("torch")
+    metadata = {"observation_names": "metres,micrometres", "joint_names": "left,right"}
+    path = save(tmp_path, linear(2, 2, metadata))
+    few = ["--steps", "300", "--updates", "20", "--imputation-updates", "0"]
+    assert main(["train-monitor", str(path), "--task", "test/Micrometres-v0", *few]) == 0
+    assert "the monitor ignores metres: the readings vary by less" in capsys.readouterr().out
+
+
 def test_a_monitor_elsewhere_than_beside_the_policy_is_refused_at_once(monitored, capsys):
     out = ["--out", str(monitored.with_name("other.safetensors"))]
     assert main(["train-monitor", str(monitored), *out]) == 2
@@ -167,7 +196,6 @@ def test_a_monitor_elsewhere_than_beside_the_policy_is_refused_at_once(monitored
 
 def test_a_monitor_is_trained_in_front_of_an_onnx_policy(tmp_path, capsys):
     pytest.importorskip("torch")
-    pytest.importorskip("gymnasium")
     task = read_model(find_share_path("models/cartpole.safetensors")).task
     path = save(tmp_path, linear(5, 1, {
         "observation_names": ",".join(task.channels), "joint_names": "cart", "task": "cartpole",

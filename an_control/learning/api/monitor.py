@@ -300,7 +300,17 @@ def _train_networks(
             text = f"{folder}: begins again; its --minutes had been too few"
             progress(RunProgress("note", note=text))
         loop.run_remaining_steps(progress)
-        return learner.make_model(), loop.metrics
+        trained = learner.make_model()
+        weight = trained.arrays["forward.0.weight"]  # (units, channels and then actions)
+        ignored = [id_ for k, id_ in enumerate(model.task.channels) if not weight[:, k].any()]
+        if ignored:
+            text = (
+                f"the monitor ignores {join_names_shortened(ignored)}: the readings vary by less"
+                " than 0.001, or than a thousandth of their mean; if they do vary, give them other"
+                " units"
+            )
+            progress(RunProgress("note", note=text))
+        return trained, loop.metrics
 
 
 def _make_forward_model_settings(
