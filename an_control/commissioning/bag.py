@@ -18,6 +18,7 @@ from an_control.commissioning.listen import (
     ListenResult,
     ReadingRange,
     describe_disagreements,
+    describe_unmeasured_actuators,
     update_reading_ranges,
 )
 from an_control.commissioning.survey import (
@@ -306,7 +307,7 @@ def listen_to_bag_and_list_notes(
         table.explain_missing_channels(now_ns),
         wiring.rate_hz,
         commands=commands,
-        wrong_commands=(),
+        wrong_commands=describe_unmeasured_actuators(table),
         disagreements=() if simulated else describe_disagreements(table, history),
     )
     notes += [note for one in heard.values() for note in one.list_notes_on_joint_name_order()]

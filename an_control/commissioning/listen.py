@@ -20,6 +20,7 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from an_control.commissioning.doctor.data_checks import Series, describe_inconsistent_readings
 from an_control.commissioning.doctor.recorder import DrivenRecorder
 from an_control.commissioning.survey import ANGULAR, AngleDetector
+from an_control.control.model_wiring_check import join_names_shortened
 from an_control.policy import Model
 from an_control.ros.graph import (
     describe_endpoints_of_wrong_type,
@@ -279,7 +280,10 @@ def listen_to_sources(
                 missing,
                 wiring.rate_hz,
                 commands=tuple(text for text, _ in said),
-                wrong_commands=tuple(text for _, wrong in said for text in wrong),
+                wrong_commands=(
+                    *(text for _, wrong in said for text in wrong),
+                    *describe_unmeasured_actuators(table),
+                ),
                 disagreements=describe_disagreements(table, history),
             )
         finally:
@@ -301,6 +305,18 @@ def describe_disagreements(
     times_s = np.array([time_s for time_s, _ in history])
     series = Series(ids, times_s, raw.reshape(len(history), len(ids)))
     return tuple(describe_inconsistent_readings(series, table.configs))
+
+
+def describe_unmeasured_actuators(table: ChannelTable) -> tuple[str, ...]:
+    """Return a text that names actuators whose position is needed but never came; () if all came.
+
+    Args:
+        table: The channel table, after it has read messages.
+    """
+    unmeasured = [] if table.measured is None else table.measured.list_unmeasured_actuators()
+    if not unmeasured:
+        return ()
+    return (f"no position has been measured of {join_names_shortened(unmeasured)}",)
 
 
 def wait_for_publishers(

@@ -28,6 +28,7 @@ from an_control.control.model_wiring_check import (
     describe_sources_without_channel,
     explain_control_rate_mismatch,
     has_discrete_action,
+    join_names_shortened,
 )
 from an_control.load import EngineName, load_policy
 from an_control.policy import Model, Monitor, Policy
@@ -564,8 +565,8 @@ class Controller:
             reason = f"required source {missing[0]!r} is missing"
             return reason, reason
         if self.table.measured is not None and not self.table.measured.has_all_positions:
-            reason = "no positions of the actuators have been measured yet"
-            return reason, reason
+            unmeasured = join_names_shortened(self.table.measured.list_unmeasured_actuators())
+            return "measured", f"no position has been measured yet of {unmeasured}"
         needed = self.wiring.min_present_share
         if readings.has_min_present_share(needed):
             return "", ""

@@ -161,6 +161,8 @@ class MeasuredPositions:
         self._max_ages_ns = np.full(len(command.actuators), np.iinfo(np.int64).max)
         self.needed = np.array([a.safe == "hold" or a.start is not None for a in command.actuators])
         """(A,) whether the position of each actuator is needed."""
+        self._labels = [""] * len(command.actuators)
+        """(A,) for each actuator whose position is needed, its name, and where it is measured."""
         self._readers: dict[str, list[_PositionReader]] = {}
         for number, (message, span) in enumerate(
             zip(command.messages, command.message_slices, strict=True)
@@ -180,6 +182,8 @@ class MeasuredPositions:
                 for one in message.actuators
                 if one.name in places
             ]
+            for one in channels:
+                self._labels[places[one.id]] = f"{one.id} ({one.source}: {one.field})"
             cls = classes[measured.source]
             try:
                 leaves = [
@@ -195,6 +199,14 @@ class MeasuredPositions:
     def has_all_positions(self) -> bool:
         """Whether every position that is needed has been measured."""
         return bool(np.isfinite(self.values[self.needed]).all())
+
+    def list_unmeasured_actuators(self) -> list[str]:
+        """Return the actuators whose position is needed and has not been measured yet.
+
+        Each is a text that names the actuator, and the source and field of its position.
+        """
+        unknown = self.needed & ~np.isfinite(self.values)
+        return [self._labels[place] for place in np.flatnonzero(unknown).tolist()]
 
     @property
     def are_too_old(self) -> bool:

@@ -264,6 +264,18 @@ def test_what_is_wrong_with_a_running_robot_is_named(tmp_path, robot):
     assert "nobody hears commands on /bot/commands" in said
 
 
+def test_an_actuator_whose_measured_position_never_comes_is_a_problem(tmp_path, robot):
+    robot.joints(("right", "wheel"))
+    robot.start()
+    measured = '  field: position\n  measured: {source: joints, field: "position[*]"}'
+    changes = [("  field: effort", measured), ("safe: 0.5", "safe: hold")]
+    _, found = checked([*files(tmp_path, *changes), *LIVE], tmp_path)
+    assert "no position has been measured of left (joints: position[left])" in found["problems"]
+    changes.append(("safe: hold", 'safe: hold, field: "position[wheel]"'))
+    _, found = checked([*files(tmp_path, *changes), *LIVE], tmp_path)
+    assert not any("measured" in one for one in found["problems"]), found["problems"]
+
+
 def test_a_silent_robot_has_no_publishers(tmp_path, monkeypatch):
     monkeypatch.setattr("an_control.commissioning.listen.DISCOVERY_S", 0.5)
     status, found = checked([*files(tmp_path), *LIVE[:-1], "0.5"], tmp_path)

@@ -332,7 +332,8 @@ def test_before_a_position_to_hold_is_known_nothing_is_sent(stand):
     stand.send_tilt(10**12, 0.0, 0.0)
     stand.until(lambda: stand.node._loop.controller.decision.safe_reason, "a tick")
     reason = stand.node._loop.controller.decision.safe_reason
-    assert reason == "no positions of the actuators have been measured yet"
+    left, right = (f"{name} (joints: position[{name}])" for name in ("left", "right"))
+    assert reason == f"no position has been measured yet of {left}, {right}"
     assert not stand.commands
     stand.answered(10**6, (0.1, 0.2, 0.0, 0.0))
     assert all(list(one.position) for one in stand.commands)

@@ -57,6 +57,7 @@ def test_each_message_of_a_command_has_its_own_measurement(
     two.read(0)
     np.testing.assert_array_equal(measured.values, [1.0, np.nan, 2.0, np.nan])
     assert not measured.has_all_positions
+    assert measured.list_unmeasured_actuators() == ["g (grip: position[g])"]
     two.store_message("grip", joints(g=3.0), None, 1)
     two.store_message("arm", joints(a=np.nan), None, 1)
     two.read(1)
