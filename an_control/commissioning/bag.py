@@ -371,7 +371,7 @@ def survey_bag_topics(bag: Bag, namespace: str, deserialize: Deserialize) -> Sur
             node = name.rpartition("/record/")[0]
             nodes.add(node)
             if name.startswith(prefix) and name.endswith(f"/{EVENTS}"):
-                wired[node] = _read_command_messages(entry) or wired.get(node, ())
+                wired[node] = _read_command_messages(entry, bag) or wired.get(node, ())
             continue
         if name.endswith(TRANSITIONS):
             nodes.add(name.removesuffix(TRANSITIONS))
@@ -405,9 +405,9 @@ def survey_bag_topics(bag: Bag, namespace: str, deserialize: Deserialize) -> Sur
     return Survey(heard, tuple(commands), tuple(by_topic.values()))
 
 
-def _read_command_messages(entry: BagEntry) -> tuple[MessageConfig, ...]:
+def _read_command_messages(entry: BagEntry, bag: Bag) -> tuple[MessageConfig, ...]:
     """Return the command messages of the wiring that an event of a policy node holds; else ()."""
     event = decode_event(entry.data)
     if event["event"] != "wiring":
         return ()
-    return load_recorded_wiring(str(event.get("text", ""))).command.messages
+    return load_recorded_wiring(str(event.get("text", "")), bag.path).command.messages

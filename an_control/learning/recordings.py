@@ -87,7 +87,7 @@ def _read_recordings_of_one_rate(
     first_hz = 0.0
     for path in paths:
         arrays = read_arrays(Bag(path))
-        wiring = load_recorded_wiring(arrays.wiring)
+        wiring = load_recorded_wiring(arrays.wiring, path)
         first_hz = first_hz or wiring.rate_hz
         if abs(first_hz / wiring.rate_hz - 1.0) > RATE_TOLERANCE:
             raise ValueError(

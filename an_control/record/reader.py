@@ -13,7 +13,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any, NoReturn
@@ -366,8 +366,12 @@ def is_same_topic(wired_topic: str, recorded_topic: str, namespace: str) -> bool
     return recorded_topic == f"/{wired_topic}" or recorded_topic.endswith(f"/{wired_topic}")
 
 
-def load_recorded_wiring(text: str) -> Wiring:
+def load_recorded_wiring(text: str, bag: Path) -> Wiring:
     """Read and check the text of the wiring file that a recording holds.
+
+    Args:
+        text: The text.
+        bag: The path of the recording, for error messages about the wiring.
 
     Raises:
         WiringError: The text is not that of a wiring file that can be used.
@@ -375,4 +379,4 @@ def load_recorded_wiring(text: str) -> Wiring:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "wiring.yaml"
         path.write_text(text, encoding="utf-8")
-        return load_wiring(path)
+        return replace(load_wiring(path), file=f"the wiring in {bag}")

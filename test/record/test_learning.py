@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from stand import IDS, Stand
+from stand import IDS, Stand, tiny_model
 
 pytest.importorskip("torch")
 
@@ -200,6 +200,9 @@ def test_a_recording_of_another_robot_is_refused(
     write_model(other, type(model)(model.kind, model.sizes, model.arrays, task))
     assert main(["train-monitor", str(other), "--bag", str(walked)]) == 2
     assert "has no channel a, b, c, d" in capsys.readouterr().err
+    tiny_model(other, actions=3)
+    assert main(["train-monitor", str(other), "--bag", str(walked)]) == 2
+    assert f"the wiring in {walked}: command.actuators: 2 is" in capsys.readouterr().err
 
 
 def test_recordings_of_different_rates_are_not_mixed(
@@ -208,7 +211,7 @@ def test_recordings_of_different_rates_are_not_mixed(
     rates_hz = itertools.cycle((100.0, 50.0))
     monkeypatch.setattr(
         "an_control.learning.recordings.load_recorded_wiring",
-        lambda text: replace(load_recorded_wiring(text), rate_hz=next(rates_hz)),
+        lambda text, bag: replace(load_recorded_wiring(text, bag), rate_hz=next(rates_hz)),
     )
     for read in (
         lambda paths: read_task_and_traces(paths, "mine"),
