@@ -164,7 +164,7 @@ class ListenResult:
     Attributes:
         seconds: How long the robot was observed.
         sources: The messages of each source.
-        ranges: The range of each channel's readings by its id; the patches of cameras have none.
+        ranges: The range of each channel's readings by its id (see `update_reading_ranges`).
         reads: How many times all channels were read.
         missing: The ids of the channels without a valid reading at the end, by the reason for it.
         control_hz: The control rate of the policy.
@@ -348,7 +348,8 @@ def update_reading_ranges(
 ) -> None:
     """Update the lowest and highest reading of each channel by the newest messages.
 
-    Channels of camera images are left out.
+    All patches of a camera share a range, under the id of their entry in the wiring, such as
+    `camera.*`.
 
     Args:
         table: The channel table, which stores the newest messages and reads channels from them.
@@ -358,9 +359,14 @@ def update_reading_ranges(
             is appended if any reading is new, up to `KEPT_READINGS` readings.
     """
     readings = table.read(now_ns)
-    if readings.values.ndim > 1:
-        return
     configs = table.configs
+    if table.cameras:
+        entries = np.array([configs[id_].id for id_ in readings.ids])
+        for id_ in sorted(set(entries)):
+            pixels, one = readings.values[entries == id_], ranges.setdefault(id_, ReadingRange())
+            one.count += 1
+            one.low, one.high = min(one.low, int(pixels.min())), max(one.high, int(pixels.max()))
+        return
     raw: dict[str, float] = {}
     if readings.new and len(history) * len(readings.ids) < KEPT_READINGS:
         history.append((now_ns / 1e9, raw))

@@ -255,14 +255,15 @@ class MissingReport:
         """
         found: dict[str, list[str]] = {}
         for feed in self._feeds:
-            late = "" if feed.fresh and feed.received.count else feed.explain_lateness(now_ns)
+            usable = feed.fresh and feed.received.count
+            lost = "" if usable else feed.error or feed.explain_lateness(now_ns)
             first: dict[str, str] = {}
             for index in self._find_missing_channel_indices(feed):
-                reason = late or feed.error or feed.explain_missing_channel(index, now_ns)
+                reason = lost or feed.explain_missing_channel(index, now_ns)
                 if reason not in first:
                     first[reason] = (
                         reason
-                        if late
+                        if lost
                         else _append_detail(reason, feed.describe_likely_cause_of_absence(index))
                     )
                 found.setdefault(first[reason], []).append(self._ids[feed.place][index])

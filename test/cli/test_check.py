@@ -20,7 +20,7 @@ from live_robot import Robot
 from rclpy.context import Context
 from rclpy.node import Node
 from rosgraph_msgs.msg import Clock
-from sensor_msgs.msg import JointState
+from sensor_msgs.msg import Image, JointState
 from stand import IDS, WIRING
 from std_msgs.msg import Float64MultiArray
 
@@ -274,6 +274,38 @@ def test_an_actuator_whose_measured_position_never_comes_is_a_problem(tmp_path, 
     changes.append(("safe: hold", 'safe: hold, field: "position[wheel]"'))
     _, found = checked([*files(tmp_path, *changes), *LIVE], tmp_path)
     assert not any("measured" in one for one in found["problems"]), found["problems"]
+
+
+EYES = """
+  eye: {topic: eye, type: sensor_msgs/msg/Image, max_age_s: 2}
+  tail: {topic: tail, type: sensor_msgs/msg/Image, max_age_s: 2}
+channels:
+  eye.*: {source: eye, image: {size: [8, 8], patch: 4, stack: 2}}
+  tail.*: {source: tail, image: {size: [8, 8], patch: 4, stack: 2}}
+command:
+"""
+
+
+def test_a_camera_of_another_encoding_is_named_and_one_that_fits_is_present(tmp_path, robot):
+    start, _, end = WIRING.partition("sources:")
+    path = tmp_path / "wiring.yaml"
+    path.write_text(start + "sources:" + EYES.rstrip() + end.partition("command:")[2])
+    for topic, encoding in (("eye", "mono8"), ("tail", "8UC1")):
+        message = Image(height=8, width=8, step=8, encoding=encoding)
+        message.data.extend(range(100, 164))
+        robot.publish(topic, message)
+    robot.start()
+    status, found = checked(
+        [str(path), "--live", "--namespace", "/bot", "--seconds", "1"], tmp_path
+    )
+    assert status == 1
+    (problem,) = [one for one in found["problems"] if "missing at the end" in one]
+    assert (
+        "tail.0.0, tail.0.1, tail.1.0, tail.1.1: unreadable message (encoding '8UC1' is" in problem
+    )
+    eye, tail = found["channels"]
+    assert (eye["channel"], eye["low"], eye["high"]) == ("eye.*", 100, 163)
+    assert eye["present"] > 0.0 and tail["present"] == 0.0
 
 
 def test_a_silent_robot_has_no_publishers(tmp_path, monkeypatch):
