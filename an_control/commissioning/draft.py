@@ -73,7 +73,8 @@ def draft_wiring_of_robot(
     topics = [one for one in survey.topics if one.ranges]
     if not topics:
         others = ", ".join(one.name for one in survey.topics) or "none"
-        raise ValueError(f"no topic with numbers was heard (topics: {others})")
+        cameras = "".join(f"; {one}" for one in _list_cameras(survey))
+        raise ValueError(f"no topic with numbers was heard (topics: {others}){cameras}")
     names = _choose_source_names(topics)
     channels: list[Entry] = []
     constant: list[str] = []
@@ -386,16 +387,21 @@ def _describe_unused_topics(survey: Survey, constant_numbers: Sequence[str]) -> 
 
     Topics to which other nodes listen are listed too, because they may take commands.
     """
-    aside = [
-        f"{one.name} is a camera ({one.type}): see docs/how-to/cameras.md"
-        for one in survey.topics
-        if one.type in IMAGES
-    ]
+    aside = _list_cameras(survey)
     aside += [f"somebody listens to {one.name} ({one.type})" for one in survey.subscribed]
     if constant_numbers:
         aside += [UNCHANGED]
         aside += [f"  {one}" for one in constant_numbers]
     return aside
+
+
+def _list_cameras(survey: Survey) -> list[str]:
+    """Return texts that name the cameras, which are wired by hand, and the page that says how."""
+    return [
+        f"{one.name} is a camera ({one.type}): see docs/how-to/cameras.md"
+        for one in survey.topics
+        if one.type in IMAGES
+    ]
 
 
 def _describe_unmatched_channels_and_fields(

@@ -17,7 +17,7 @@ pytest.importorskip("rclpy")
 pytest.importorskip("gymnasium")
 from geometry_msgs.msg import TwistStamped
 from live_robot import Robot
-from sensor_msgs.msg import Image, Imu, JointState, LaserScan, Range
+from sensor_msgs.msg import CompressedImage, Image, Imu, JointState, LaserScan, Range
 from std_msgs.msg import Float64MultiArray
 
 from an_control import load_policy
@@ -299,6 +299,16 @@ def test_a_robot_that_is_found_late_is_listened_to_for_the_whole_time(robot):
     (topic,) = survey_topics("/bot", 1.0).topics
     late.join()
     assert topic.last_s - topic.first_s > 0.5
+
+
+def test_a_robot_with_a_camera_only_is_referred_to_the_page_on_cameras(tmp_path, robot, capsys):
+    robot.publish("camera/image_raw/compressed", CompressedImage())
+    robot.start()
+    arguments = ["--live", "--namespace", "/bot", "--seconds", "0.3", "--out", str(tmp_path)]
+    assert main(["new", "mine", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert "/bot/camera/image_raw/compressed is a camera" in said
+    assert "see docs/how-to/cameras.md" in said
 
 
 def test_without_a_running_robot_it_ends_with_2(tmp_path, capsys, monkeypatch):
