@@ -12,6 +12,7 @@ import time
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,10 +20,12 @@ import pytest
 pytest.importorskip("rclpy")
 
 import rclpy
+from builtin_interfaces.msg import Time
 from program import Program
 from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
+from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import JointState
 from std_msgs.msg import Bool
 
@@ -58,6 +61,8 @@ class Arm:
         rclpy.init(args=[], context=self.context)
         self.node = Node("arm", namespace="/bot", context=self.context)
         self.commands: list[list[float]] = []
+        self.stamps_s: list[int] = []
+        self.clock: Any = None
         self.place, self.goal = np.array(SAFE), np.array(SAFE)
         self._sign = np.array([1.0, -1.0 if reversed_right else 1.0])
         self._states = self.node.create_publisher(JointState, "joint_states", 10)
@@ -84,6 +89,7 @@ class Arm:
         by_name = dict(zip(message.name, message.position, strict=True))
         self.goal = np.array([by_name["left"], by_name["right"]])
         self.commands.append(self.goal.tolist())
+        self.stamps_s.append(message.header.stamp.sec)
 
     def _step(self) -> None:
         self.place = self.place + 0.3 * (self.goal - self.place)
@@ -91,6 +97,8 @@ class Arm:
         message.header.stamp = self.node.get_clock().now().to_msg()
         message.position = array("d", (self._sign * self.place).tolist())
         self._states.publish(message)
+        if self.clock is not None:
+            self.clock.publish(Clock(clock=Time(sec=7)))
 
     def close(self) -> None:
         self._done = True
@@ -148,6 +156,13 @@ def test_the_sensors_of_a_robot_behind_topics_are_found_and_it_is_left_at_the_sa
     moved = np.array(arm.commands)
     assert arm.commands[-1] == SAFE
     assert np.abs(moved - SAFE).max() <= 0.2 + 1e-9, "a fifth of the way to the nearer limit"
+
+
+def test_the_commands_to_a_simulated_robot_have_stamps_in_simulated_time(arm, wiring):
+    arm.clock = arm.node.create_publisher(Clock, "/clock", 10)
+    status, found = check(wiring, "--yes", "--amplitude", "0.2")
+    assert status == 0, found["problems"]
+    assert set(arm.stamps_s) == {7}
 
 
 @pytest.mark.parametrize("answer", ["no", "Ctrl-D"])
