@@ -400,7 +400,7 @@ class DiagnosticsReport:
             self._found |= {(part, kind): (WARN, words) for kind, words in wrong.items()}
             if unread := describe_sources_without_channel(self._controller.wiring).get(source.name):
                 wrong["unread"] = unread  # logged already
-            text = "; ".join(wrong.values()) or text
+            text = "; ".join(filter(None, [source.error, *wrong.values()])) or text
         values = {
             "topic": topic,
             "publishers": publishers,

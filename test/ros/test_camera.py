@@ -140,6 +140,23 @@ def test_a_frame_that_is_none_gives_the_safe_command_and_its_reason_and_then_all
     assert camera.step(image(2, frame(2))) != SAFE
 
 
+def test_the_reason_why_frames_are_invalid_stands_beside_a_wrong_rate(stand):
+    Camera(stand)
+    stand.start(activate=False, mode="rate")
+    assert stand.node.trigger_configure().to_label() == "transition_success"
+    loop, bad = stand.node._loop, image(0, frame(0), encoding="8UC1")
+    begin_ns = loop._clock.now_ns()
+    for second in range(6):
+        now_ns = begin_ns + second * 10**9
+        for number in range(30):
+            loop.controller.table.store_message("camera", bad, None, now_ns + number)
+        loop.controller.table.read(now_ns)
+        statuses = loop.diagnostics.make_message(True, now_ns).status
+    (text,) = [one.message for one in statuses if one.name.endswith("source camera")]
+    assert text.startswith("unreadable message (encoding '8UC1'")
+    assert "; 30 messages a second, but the policy runs at 100 Hz" in text
+
+
 def test_a_frame_that_does_not_come_is_missing_and_the_safe_command_goes_out(stand):
     """At a rate: nothing newer than 0.05 s, the age that the wiring allows."""
     camera = Camera(stand)
