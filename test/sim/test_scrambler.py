@@ -140,7 +140,7 @@ def test_parameters_and_a_service_change_it_while_it_runs(ros, tmp_path):
 
     plain = shown()
     (result,) = node.set_parameters([Parameter("missing", value=0.5)])
-    assert result.successful and len(shown()) == 4
+    assert result.successful and np.isnan([*shown().values()]).sum() == 4
     for name, value in (("missing", 1.5), ("shuffle", "often"), ("copies", -1)):
         (result,) = node.set_parameters([Parameter(name, value=value)])
         assert not result.successful and "allowed" in result.reason
@@ -150,6 +150,38 @@ def test_parameters_and_a_service_change_it_while_it_runs(ros, tmp_path):
     scrambler._on_shuffle(Trigger.Request(), Trigger.Response())
     moved = shown()
     assert moved != plain and sorted(moved.values()) == sorted(plain.values())
+    node.destroy_node()
+
+
+def test_what_is_made_missing_while_it_runs_is_missing_at_once_in_the_policy_node(ros, tmp_path):
+    from rclpy.node import Node
+    from rclpy.parameter import Parameter
+
+    from an_control.wiring import ChannelTable
+    from an_control_sim.scrambler.scrambler import Scrambler
+    from an_control_sim.scrambler.wiring import derive_scrambled_wiring
+
+    (tmp_path / "tiny.yaml").write_text(WIRING)
+    wiring, ids = load_wiring(tmp_path / "tiny.yaml"), [f"{name}.position" for name in "abcdef"]
+    stands_for = {"*.position": ids, "foot.*": ["foot.0", "foot.1"]}
+    table = ChannelTable(derive_scrambled_wiring(wiring, stands_for))
+    node, tick = Node("host", namespace="ant"), iter(range(100))
+    scrambler = Scrambler(node, wiring, DisturbanceSettings(), 7)
+
+    def read() -> tuple[str, ...]:
+        now_ns = next(tick) * 10_000_000
+        for topic, message in zip(("joints", "feet"), messages(1), strict=True):
+            scrambler.store_message(topic, message)
+        scrambler.disturb_messages_of_step(1_000_000_000)
+        table.store_message("scrambled", scrambler._output.message, now_ns, now_ns)
+        return table.read(now_ns).ids
+
+    assert len(read()) == 8
+    assert node.set_parameters([Parameter("missing", value=0.5)])[0].successful
+    assert len(read()) == 4
+    assert node.set_parameters([Parameter("missing", value=0)])[0].successful
+    assert node.set_parameters([Parameter("order", value=["c.position="])])[0].successful
+    assert sorted(read()) == sorted({*ids, "foot.0", "foot.1"} - {"c.position"})
     node.destroy_node()
 
 
@@ -186,7 +218,7 @@ def test_the_parameter_order_plugs_signals_into_other_channels_and_a_topic_tells
     assert order(*swapped, "c.position=", "foot.0=noise") == ""
     moved = shown()
     assert (moved["a.position"], moved["b.position"]) == (b, a)
-    assert moved.keys() == plain.keys() - {"c.position"}
+    assert {one for one, value in moved.items() if np.isnan(value)} == {"c.position"}
     assert moved["foot.0"] != plain["foot.0"]
     scrambler._on_shuffle(Trigger.Request(), Trigger.Response())
     assert sorted(scrambler.signal_by_channel.values()) == sorted(

@@ -96,8 +96,11 @@ class ScrambledReadings:
             stamp_ns: The stamp of the tick.
         """
         values, ids = disturber.disturb(readings.values, readings.ids)
-        self.message.name = list(ids)
-        self.message.position = to_float64_array(values)
+        # Left out, a channel would keep its previous reading in the policy node until that is old.
+        present = set(ids)
+        missing = [id_ for id_ in readings.ids if id_ not in present]
+        self.message.name = [*ids, *missing]
+        self.message.position = to_float64_array(np.append(values, np.full(len(missing), np.nan)))
         set_stamp(self.message.header.stamp, stamp_ns)
 
 
