@@ -220,9 +220,10 @@ def resolve_monitor_setting(model: Model, requested: Monitor | None) -> Monitor:
         allowed = ", ".join(map(repr, get_args(Monitor)))
         raise ValueError(f"monitor: {requested!r} is not one of {allowed}")
     if model.forward is None and requested not in (None, "off"):
+        how = "" if isinstance(model.sizes, VisionSizes) else " (an-control train-monitor adds one)"
         raise ValueError(
-            f"monitor: {requested!r} needs a forward model, which this model does not have"
-            " (an-control train-monitor adds one); allowed is 'off'"
+            f"monitor: {requested!r} needs a forward model, which this model does not have{how};"
+            " allowed is 'off'"
         )
     return requested or ("off" if model.forward is None else model.forward.default_monitor_setting)
 

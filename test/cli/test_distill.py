@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("pybullet", reason="needs the sim extra")
+import gymnasium
 
 from an_control.cli import main
 from an_control.load import make_policy
@@ -90,3 +91,16 @@ def test_bad_input_ends_with_2_and_names_it(arguments, named, tmp_path, capsys):
     (tmp_path / "config.json").write_text("{}")
     assert main(["distill", *arguments, *run]) == 2
     assert named in capsys.readouterr().err
+
+
+class PatchesWithoutTeacher(gymnasium.Env):
+    """An environment that shows image patches and knows no action for them."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (4, 4, 6, 6), np.uint8)
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+
+def test_patches_without_a_teacher_are_referred_to_the_method_that_gives_one(tmp_path, capsys):
+    gymnasium.register("an_control_test/Patches-v0", PatchesWithoutTeacher)
+    assert main(["distill", "an_control_test/Patches-v0", "--out", str(tmp_path / "run")]) == 2
+    assert "it must have a method teacher()" in capsys.readouterr().err

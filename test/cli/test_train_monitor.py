@@ -27,6 +27,15 @@ from an_control_sim.gym.environments import find_environment_id, make_environmen
 SHORT = ("--steps", "300", "--updates", "20", "--imputation-updates", "3")
 
 
+@pytest.mark.parametrize("more", [[], ["--bag", "recording"], ["--validate"]])
+def test_a_model_that_reads_image_patches_is_refused(capsys, more):
+    model = find_share_path("models/car_racing.safetensors")
+    assert main(["train-monitor", str(model), *more]) == 2
+    assert f"{model}: reads image patches; a monitor reads channels" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="which this model does not have; allowed is 'off'"):
+        load_policy(model, "match")
+
+
 def test_a_model_can_be_watched_after_it_and_acts_as_before(tmp_path, capsys):
     model, course = tmp_path / "cartpole.safetensors", tmp_path / "course.json"
     write_model(model, read_model(find_share_path("models/cartpole.safetensors")))

@@ -29,6 +29,7 @@ from an_control.learning.runs.progress import OnProgress, RunProgress, ignore_pr
 from an_control.monitor.forward_model import NETWORKS
 from an_control.policy import Model, Monitor, read_model, write_model
 from an_control.policy.onnx_file import get_monitor_path
+from an_control.policy.sizes import VisionSizes
 
 if TYPE_CHECKING:
     from gymnasium import Env
@@ -217,8 +218,13 @@ def _read_model_and_find_output(options: MonitorOptions) -> tuple[Model, Path]:
 
     Raises:
         ValueError: The option `out` is given for an ONNX file, whose monitor always lies beside it.
+            Or the model reads image patches.
     """
     model, path = read_model(options.model, monitor=options.validate), options.out or options.model
+    if isinstance(model.sizes, VisionSizes):
+        raise ValueError(
+            f"{options.model}: reads image patches; a monitor reads channels that are numbers"
+        )
     if model.network is None:
         return model, path
     written = get_monitor_path(options.model)

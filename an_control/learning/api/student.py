@@ -312,13 +312,18 @@ def _collect_training_options(options: DistillOptions) -> dict[str, Any]:
 def _find_teacher(options: DistillOptions, environment: str) -> Teacher:
     """Return the teacher that the options name, or else the task's own teacher."""
     from an_control.learning.teacher.teachers import find_task_teacher, read_teacher
-    from an_control_sim.gym.environments import make_environment
+    from an_control_sim.gym.environments import has_patch_observations, make_environment
 
     with closing(make_environment(environment)) as env:
         if options.teacher is not None:
             return read_teacher(options.teacher, env)
         if (own := find_task_teacher(options.task)) is not None:
             return own
+        if has_patch_observations(env):
+            raise ValueError(
+                f"environment {environment!r}: has image patches, and so it must have a method"
+                " teacher(); see docs/reference/environments.md"
+            )
     raise ValueError(
         f"--teacher: must be given for {options.task}, which has no teacher of its own; train one"
         f" by: an-control train-teacher {options.task} --out RUN"
