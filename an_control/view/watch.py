@@ -65,7 +65,9 @@ class RobotWatch:
         self._strength: dict[str, float] = {}
         """A mapping from a channel id to the last attention to this channel (0 to 1)."""
         self._drawing: schema.DrawingUpdate | None = None
-        self._joints: list[float] = []
+        self._joints: dict[str, float] = {}
+        """A mapping from a joint to its newest position. Several nodes may publish joints of the
+        robot on one topic, each only its own."""
         self._pose: list[float] = []
         self._episode: dict[str, float] = {}
         self._scored_s = time.monotonic()
@@ -162,25 +164,25 @@ class RobotWatch:
         joints = self._listener.pop_newest_message("joints")
         pose = self._listener.pop_newest_message("pose")
         image = self._listener.pop_newest_message("image")
-        names = [] if joints is None else joints.name[: len(joints.position)]
         if joints is not None:
-            self._joints = round_with_nonfinite_as_zero(joints.position[: len(names)], 4)
+            positions = round_with_nonfinite_as_zero(joints.position, 4)
+            self._joints.update(zip(joints.name, positions, strict=False))
         if pose is not None:
             self._pose = list_pose_numbers(pose)
         drawing = self._drawing
-        if names:
-            wanted = list(names), self._wiring
+        shown = None if image is None else encode_image_message(image)
+        if joints is not None and self._joints:
+            wanted = list(self._joints), self._wiring
             if self._looked_up is None or self._looked_up[0] != wanted:
                 self._looked_up = wanted, make_drawing_update(*wanted)
             drawing = self._looked_up[1]
-        elif image is not None and "joints" not in self.found.topics:
+        elif shown is not None and "joints" not in self.found.topics:
             drawing = schema.DrawingUpdate("camera", [])
         elif drawing is None and self._ids:
             drawing = schema.DrawingUpdate("bars", [])
         if drawing is not None and drawing != self._drawing:
             self._drawing = drawing
             yield drawing
-        shown = None if image is None else encode_image_message(image)
         if shown is not None:
             yield shown
 
@@ -203,7 +205,7 @@ class RobotWatch:
         yield schema.TickUpdate(
             values=round_with_nonfinite_as_zero(channels.position, 3),
             attention=attention if len(attention) == len(self._ids) else [],
-            joints=self._joints,
+            joints=list(self._joints.values()),
             pose=self._pose,
             episode=self._episode,
             expected=max(self._count_expected_channels(), len(self._ids)),

@@ -38,3 +38,34 @@ def test_the_page_goes_on_where_a_return_is_not_a_number(monkeypatch: pytest.Mon
             up.rows[0] for up in one.iterate_new_updates() if isinstance(up, schema.ScoreUpdate)
         ]
     assert [row[1:3] for row in rows] == [[1.0, None], [None, None], [3.0, None], [4.5, 1.5]]
+
+
+def test_joints_that_two_nodes_publish_on_one_topic_are_drawn_together() -> None:
+    topics = Topics()
+    one = watch.RobotWatch(topics)
+    drawn, ticks = [], []
+    for names, positions in (
+        (["arm"], [0.5]), (["left", "right"], [1.0, float("nan")]), (["arm"], [0.75]),
+    ) * 2:  # fmt: skip
+        topics.newest["joints"] = SimpleNamespace(name=names, position=positions)
+        topics.newest["channels"] = SimpleNamespace(name=["arm.position"], position=[0.5])
+        updates = list(one.iterate_new_updates())
+        drawn += [up.joints for up in updates if isinstance(up, schema.DrawingUpdate)]
+        ticks += [up.joints for up in updates if isinstance(up, schema.TickUpdate)]
+    assert drawn == [["arm"], ["arm", "left", "right"]]
+    assert ticks[2] == ticks[-1] == [0.75, 1.0, 0.0]
+
+
+def test_a_robot_whose_image_cannot_be_drawn_is_drawn_as_bars() -> None:
+    topics = Topics()
+    one = watch.RobotWatch(topics)
+    drawn = []
+    for encoding in ("16UC1", "16UC1", "mono8"):
+        depth = 2 if encoding == "16UC1" else 1
+        topics.newest["image"] = SimpleNamespace(
+            height=3, width=4, step=4 * depth, encoding=encoding, data=bytes(12 * depth)
+        )
+        topics.newest["channels"] = SimpleNamespace(name=["range"], position=[0.5])
+        updates = one.iterate_new_updates()
+        drawn += [up.kind for up in updates if isinstance(up, schema.DrawingUpdate)]
+    assert drawn == ["bars", "camera"]
