@@ -29,7 +29,6 @@ from an_control.cli.disturbance import Options, make_disturbance_options
 from an_control.cli.run import format_parameter_arguments, make_option_for_node_parameter
 from an_control.control.controller import Controller
 from an_control.disturbance import DisturbanceSettings, ScheduledChange, load_schedule
-from an_control.disturbance.settings import TABLE
 from an_control.policy import Monitor
 from an_control.ros.parameter_table import convert_options_to_parameter_values
 from an_control.system.interrupts import INTERRUPTED, exit_on_signal, run_child_process
@@ -342,10 +341,9 @@ def _find_shipped_model(task: str) -> Path:
 
 def _refuse_options_without_effect(disturbance: DisturbanceSettings) -> None:
     """Check that no disturbance option is given that has no effect without another option."""
-    for one in disturbance.non_default_settings:
-        if one.modifies and TABLE[one.modifies] not in disturbance.non_default_settings:
-            given = f"{format_flag(one.name)} {getattr(disturbance, one.name)}"
-            raise InputError(f"{given}: does nothing without {format_flag(one.modifies)}")
+    for one in disturbance.settings_without_effect:
+        given = f"{format_flag(one.name)} {getattr(disturbance, one.name)}"
+        raise InputError(f"{given}: does nothing without {format_flag(one.modifies)}")
 
 
 def _make_video_recorder(node: Any, path: Path, simulation: Simulation, wiring: Wiring) -> Recorder:

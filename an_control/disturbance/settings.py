@@ -571,6 +571,12 @@ class DisturbanceSettings:
         return tuple(one for one in SETTINGS if getattr(self, one.name) != one.default)
 
     @property
+    def settings_without_effect(self) -> tuple[Setting, ...]:
+        """The settings that do nothing, because the setting that they modify has its default."""
+        changed = self.non_default_settings
+        return tuple(one for one in changed if one.modifies and TABLE[one.modifies] not in changed)
+
+    @property
     def is_active(self) -> bool:
         """Whether these settings disturb anything."""
         return any(not one.modifies for one in self.non_default_settings)

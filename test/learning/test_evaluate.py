@@ -177,6 +177,8 @@ def test_it_is_said_that_a_model_which_needs_its_order_is_shuffled(tmp_path, cap
         (["--missing", "2"], "missing"),
         (["--swap", "99"], "swap: 99 (allowed: 0 to 28, the number of channels)"),
         (["--table", "25,swap=29"], "swap: 29 (allowed: 0 to 28"),
+        (["--table", "none", "swap=2"], "none,swap=2: swap does nothing without shuffle"),
+        (["--noise-sd", "3"], "reset,noise-sd=3: noise-sd does nothing without noise_channels"),
         (["--episodes", "0"], "episodes"),
         (["--task", "Nowhere-v0"], "Nowhere-v0"),
         (["--seed", "-1"], "seed"),

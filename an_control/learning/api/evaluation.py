@@ -236,7 +236,9 @@ def _parse_protocols(options: EvaluateOptions, model: Model) -> dict[str, Evalua
     for given in options.protocols:
         one = EvaluationProtocol.parse(given) if isinstance(given, str) else given
         found[str(one)] = replace(one, monitor=one.monitor or options.monitor)
-    for one in found.values():
+    for text, one in found.items():
+        for idle in one.disturbance.settings_without_effect:
+            raise ValueError(f"{text}: {idle.word} does nothing without {idle.modifies}")
         resolve_monitor_setting(model, one.monitor)
         if one.without is not None:
             make_model_without_part(model, one.without)
