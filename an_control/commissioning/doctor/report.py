@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from an_control.commissioning.doctor.diagnosis import Diagnosis, Unseen
+from an_control.commissioning.doctor.findings import Diagnosis, Unseen
 
 SHOWN = 4
 """Maximum number of names in a cell of the table."""

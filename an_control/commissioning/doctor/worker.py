@@ -30,11 +30,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from an_control.commissioning.doctor.diagnosis import (
-    Diagnosis,
-    Finding,
-    diagnose,
-)
+from an_control.commissioning.doctor.diagnosis import diagnose
+from an_control.commissioning.doctor.findings import Diagnosis, Finding
 from an_control.commissioning.doctor.hypotheses import CandidateWiring, Recording
 from an_control.commissioning.doctor.repair import Repair
 from an_control.control.model_wiring_check import ActionCommandConverter
