@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from an_control.commissioning.doctor.case import Case
 from an_control.commissioning.doctor.evidence import (
+    CostEvidence,
+    TickCosts,
     are_gains_consistent,
     compare_costs,
     compute_tick_costs,
@@ -19,7 +23,6 @@ from an_control.commissioning.doctor.evidence import (
     is_mean_gain_significant,
     restores_usual_costs,
 )
-from an_control.commissioning.doctor.examined_recording import ExaminedRecording
 from an_control.commissioning.doctor.hypotheses import ROUND, UNITS, CandidateWiring, Hypothesis
 from an_control.commissioning.doctor.motors import (
     IdleMotorSearch,
@@ -31,107 +34,100 @@ from an_control.commissioning.doctor.proposal import list_hypotheses, refine_hyp
 from an_control.commissioning.doctor.settings import DOCTOR, FITTED
 
 
+@dataclass(frozen=True, eq=False)
+class _Finalist:
+    """A hypothesis whose number is fitted, with the evidence for it."""
+
+    hypothesis: Hypothesis
+    cost: np.ndarray
+    """(K,) cost of each tick with its correction."""
+    evidence: CostEvidence
+
+    @property
+    def score(self) -> float:
+        """Return the nats that the hypothesis explains, less its penalty."""
+        return float(self.evidence.gain.sum()) - self.hypothesis.penalty
+
+    @property
+    def is_consistent(self) -> bool:
+        """Return whether hardly any block of ticks speaks against the hypothesis."""
+        return are_gains_consistent(self.evidence.gain, self.hypothesis.penalty)
+
+
 def find_best_hypothesis_and_rivals(
-    examined: ExaminedRecording,
-    idle_motors: IdleMotorSearch,
-    candidate: CandidateWiring,
-    is_later: bool,
+    case: Case, idle_motors: IdleMotorSearch, candidate: CandidateWiring, is_later: bool
 ) -> tuple[Hypothesis | None, list[Hypothesis]]:
     """Find the most likely of all hypotheses that explain enough, and its rivals.
 
     The hypothesis is None if none explains enough; its rivals are about as likely. `is_later` says
     whether another mistake was found before.
     """
-    likelihood = examined.likelihood
-    hypotheses = list_hypotheses(examined, candidate, idle_motors.judged)
-    for screened, kept in DOCTOR.screenings:
-        few = likelihood.select_evenly_spread_ticks(screened)
-        costs = likelihood.compute_nll_per_candidate(
-            [candidate, *(one.candidate for one in hypotheses)], few
-        )
-        gains = (costs[0] - costs[1:]) * (len(examined.ticks) / len(few))
-        gains -= [one.penalty for one in hypotheses]
-        ahead = np.argsort(gains)[::-1][: max(kept, DOCTOR.finalists)]
-        hypotheses, gains = [hypotheses[number] for number in ahead], gains[ahead]
-    finalists = _select_likeliest_hypotheses(hypotheses, gains)
-    refined = [refine_hypothesis(examined, one, candidate) for one in finalists]
-    now = compute_tick_costs(examined, candidate)
-    refined_costs = [compute_tick_costs(examined, one.candidate) for one in refined]
-    evidence = [compare_costs(now, then, len(candidate.slots)) for then in refined_costs]
-    scores = [
-        float(found.gain.sum()) - one.penalty for one, found in zip(refined, evidence, strict=True)
-    ]
-    order = np.argsort(scores)[::-1]
-    restored = [found.restored for found in evidence]
+    before = compute_tick_costs(case, candidate)
+    is_unexpected = case.is_behaviour_unexpected(before.mean_excess)
+    hypotheses = list_hypotheses(case, candidate, idle_motors.judged)
+    finalists = _make_finalists(case, hypotheses, candidate, before)
     accepted = [
-        number
-        for number in map(int, order)
-        if is_acceptable(examined, refined[number], evidence[number], is_later)
+        one for one in finalists if is_acceptable(case, one.hypothesis, one.evidence, is_later)
     ]
-    unexpected = examined.is_behaviour_unexpected(float(now.excess_nll.mean()))
-    if unexpected:
-        accepted = _put_most_restoring_hypothesis_first(accepted, refined, restored)
-    driven = [
-        number
-        for number in accepted
-        if refined[number].concerns_motors
-        and agrees_with_motor_effects(examined, refined[number], candidate, evidence[number])
+    if is_unexpected:
+        accepted = _put_most_restoring_finalist_first(accepted)
+    motors = [
+        one
+        for one in accepted
+        if one.hypothesis.concerns_motors
+        and agrees_with_motor_effects(case, one.hypothesis, candidate, one.evidence)
     ]
-    rival = not np.allclose(candidate.gain, 1.0) or any(
-        restores_usual_costs(refined[number], evidence[number]) for number in driven
-    )
-    agreeing: list[int] = []
-    refused = set()
-    for number in accepted:
-        if agreeing and scores[number] <= DOCTOR.near_gain * scores[agreeing[0]]:
-            break
-        one = refined[number]
-        if number in driven or (
-            not one.concerns_motors
-            and not (rival and spoils_motor_effects(examined, one.candidate, candidate))
-        ):
-            agreeing.append(number)
-        else:
-            refused.add(number)
+    agreeing, refused = _separate_by_motor_effects(case, accepted, motors, candidate)
     if not agreeing:
-        return idle_motors.find_motor_and_rivals(candidate, float(now.excess_nll.mean()))
-    consistent = [
-        are_gains_consistent(found.gain, one.penalty)
-        for one, found in zip(refined, evidence, strict=True)
-    ]
-    half = 0.5 * restored[agreeing[0]]
-    sound = [n for n in agreeing if consistent[n] and restored[n] >= half]
+        return idle_motors.find_motor_and_rivals(candidate, before.mean_excess)
+    half = 0.5 * agreeing[0].evidence.restored
+    sound = [one for one in agreeing if one.is_consistent and one.evidence.restored >= half]
     best = (sound or agreeing)[0]
-    idle = None
-    if unexpected:
-        idle = find_preferred_motor_hypothesis(examined, refined, driven, best, candidate)
-    if idle is None:
-        likelier = _find_hypothesis_of_likelier_kind(refined, accepted, scores, best, candidate)
+    first, preferred = best.hypothesis, None
+    if is_unexpected:
+        preferred = find_preferred_motor_hypothesis(
+            case, [one.hypothesis for one in motors], first, candidate
+        )
+    if preferred is None:
+        likelier = _find_hypothesis_of_likelier_kind(accepted, best, candidate)
         if likelier is not None:
-            by_sensor = refined[best].kind == "unusable"
-            return refined[likelier], [] if by_sensor else [refined[best]]
+            return likelier, [] if first.kind == "unusable" else [first]
     else:
-        best = idle
-    first = refined[best]
+        first = preferred
     if first.kind == "motor dead":
         for motor in first.members:
             if (crossed := idle_motors.find_exchange(motor, candidate)) is not None:
                 return crossed, []
         if len(first.members) == 1:
             return idle_motors.decide_whether_dead_or_reversed(first.members[0], candidate)
-    if idle is not None:
-        return first, []
-    rivals = []
-    for other in map(int, order):
-        if other in refused or consistent[best] > consistent[other]:
-            continue
-        if refined[other].has_common_channel_or_motor(refined[best]):
-            continue
-        difference = refined_costs[other].cost - refined_costs[best].cost
-        near = scores[other] > DOCTOR.near_gain * scores[best]
-        if near and not is_mean_gain_significant(difference):
-            rivals.append(refined[other])
-    return refined[best], rivals
+    if preferred is not None:
+        return preferred, []
+    return first, _list_rivals(best, [one for one in finalists if one not in refused])
+
+
+def _make_finalists(
+    case: Case, hypotheses: list[Hypothesis], candidate: CandidateWiring, before: TickCosts
+) -> list[_Finalist]:
+    """Select and fit the likeliest hypotheses, and return them with their evidence, best first.
+
+    `before` are the costs without any correction.
+    """
+    likelihood = case.likelihood
+    for screened, kept in DOCTOR.screenings:
+        few = likelihood.select_evenly_spread_ticks(screened)
+        costs = likelihood.compute_nll_per_candidate(
+            [candidate, *(one.candidate for one in hypotheses)], few
+        )
+        gains = (costs[0] - costs[1:]) * (len(case.ticks) / len(few))
+        gains -= [one.penalty for one in hypotheses]
+        ahead = np.argsort(gains)[::-1][: max(kept, DOCTOR.finalists)]
+        hypotheses, gains = [hypotheses[number] for number in ahead], gains[ahead]
+    finalists = []
+    for one in _select_likeliest_hypotheses(hypotheses, gains):
+        fitted = refine_hypothesis(case, one, candidate)
+        after = compute_tick_costs(case, fitted.candidate)
+        finalists.append(_Finalist(fitted, after.cost, compare_costs(before, after)))
+    return [finalists[number] for number in np.argsort([one.score for one in finalists])[::-1]]
 
 
 def _select_likeliest_hypotheses(
@@ -158,51 +154,71 @@ def _select_likeliest_hypotheses(
     return list(chosen.values())
 
 
-def _put_most_restoring_hypothesis_first(
-    accepted: list[int], hypotheses: Sequence[Hypothesis], restored_nats: Sequence[float]
-) -> list[int]:
-    """Return the accepted hypotheses with the one that restores most ticks at the front.
+def _put_most_restoring_finalist_first(accepted: list[_Finalist]) -> list[_Finalist]:
+    """Return the accepted finalists, the best first, with that which restores most at the front.
 
     A hypothesis restores a tick if with it the model explains the tick as well as in its
     validation. The order changes only if this hypothesis gains clearly more in restored ticks than
-    the most likely one, and if neither is about motors or has a fitted number. `accepted` and the
-    result are indices in `hypotheses`, the most likely first.
+    the most likely one, and if neither is about motors or has a fitted number.
     """
     known = [
-        number
-        for number in accepted
-        if hypotheses[number].kind not in FITTED and not hypotheses[number].concerns_motors
+        one
+        for one in accepted
+        if one.hypothesis.kind not in FITTED and not one.hypothesis.concerns_motors
     ]
-    if not known or known[0] != accepted[0]:
+    if not known or known[0] is not accepted[0]:
         return accepted
-    best = max(known, key=lambda number: restored_nats[number])
-    if restored_nats[best] - restored_nats[accepted[0]] < DOCTOR.min_restored:
+    best = max(known, key=lambda one: one.evidence.restored)
+    if best.evidence.restored - accepted[0].evidence.restored < DOCTOR.min_restored:
         return accepted
-    return [best, *(number for number in accepted if number != best)]
+    return [best, *(one for one in accepted if one is not best)]
+
+
+def _separate_by_motor_effects(
+    case: Case,
+    accepted: Sequence[_Finalist],
+    motors: Sequence[_Finalist],
+    candidate: CandidateWiring,
+) -> tuple[list[_Finalist], list[_Finalist]]:
+    """Return which of the best accepted finalists agree with the motors' effects, and which do not.
+
+    `motors` are the agreeing ones about motors. If one of them may explain the recording, those
+    about channels must not spoil the effects.
+    """
+    rival = not np.allclose(candidate.gain, 1.0) or any(
+        restores_usual_costs(one.hypothesis, one.evidence) for one in motors
+    )
+    agreeing: list[_Finalist] = []
+    refused: list[_Finalist] = []
+    for one in accepted:
+        if agreeing and one.score <= DOCTOR.near_gain * agreeing[0].score:
+            break
+        if one.hypothesis.concerns_motors:
+            agrees = one in motors
+        else:
+            agrees = not rival or not spoils_motor_effects(
+                case, one.hypothesis.candidate, candidate
+            )
+        (agreeing if agrees else refused).append(one)
+    return agreeing, refused
 
 
 def _find_hypothesis_of_likelier_kind(
-    hypotheses: Sequence[Hypothesis],
-    accepted: Sequence[int],
-    scores: Sequence[float],
-    best: int,
-    candidate: CandidateWiring,
-) -> int | None:
+    accepted: Sequence[_Finalist], best: _Finalist, candidate: CandidateWiring
+) -> Hypothesis | None:
     """Find a hypothesis of a likelier kind that explains the best one's channel about as well.
 
     A wrong sign, a confused unit or a round factor is likelier than an offset or an unusable
     sensor, and an offset is likelier than any other factor. The readings may not tell these kinds
     apart if they hardly change, or if the robot does something that the model never learned.
-    `accepted`, `best` and the result are indices in `hypotheses`; `scores` are the nats that each
-    explains, less its penalty.
     """
-    first = hypotheses[best]
+    first = best.hypothesis
     if first.kind not in ("scale", "offset", "unusable") or len(first.members) > 1:
         return None
     if first.kind == "scale" and _is_unit_or_round_factor(first, candidate):
         return None
-    for number in accepted:
-        one = hypotheses[number]
+    for finalist in accepted:
+        one = finalist.hypothesis
         if one.members != first.members:
             continue
         if first.kind == "scale":
@@ -212,8 +228,8 @@ def _find_hypothesis_of_likelier_kind(
                 one.kind == "scale" and _is_unit_or_round_factor(one, candidate)
             )
             share = DOCTOR.near_named_gain
-        if likelier and scores[number] > share * scores[best]:
-            return number
+        if likelier and finalist.score > share * best.score:
+            return one
     return None
 
 
@@ -222,3 +238,15 @@ def _is_unit_or_round_factor(hypothesis: Hypothesis, candidate: CandidateWiring)
     first = hypothesis.members[0]
     factor = candidate.scale[first] / hypothesis.candidate.scale[first]
     return bool(np.isclose(abs(factor), (*UNITS, *ROUND)).any())
+
+
+def _list_rivals(best: _Finalist, finalists: Sequence[_Finalist]) -> list[Hypothesis]:
+    """Return hypotheses about other channels or motors that are about as likely as the best one."""
+    return [
+        one.hypothesis
+        for one in finalists
+        if one.is_consistent >= best.is_consistent
+        and not one.hypothesis.has_common_channel_or_motor(best.hypothesis)
+        and one.score > DOCTOR.near_gain * best.score
+        and not is_mean_gain_significant(one.cost - best.cost)
+    ]

@@ -11,17 +11,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from an_control.commissioning.doctor.case import Case
 from an_control.commissioning.doctor.changes import (
     drop_unlikely_motor_changes,
     drop_unneeded_changes,
-    list_changes_from_wiring_file,
 )
 from an_control.commissioning.doctor.comparison import find_best_hypothesis_and_rivals
-from an_control.commissioning.doctor.examined_recording import ExaminedRecording
 from an_control.commissioning.doctor.findings import (
     Diagnosis,
-    describe_hypothesis,
-    make_finding,
+    make_findings,
     make_notes_on_lag_and_excess,
 )
 from an_control.commissioning.doctor.hypotheses import CandidateWiring, Hypothesis, Recording
@@ -33,10 +31,7 @@ from an_control.monitor.forward_model import ForwardModel
 
 
 def diagnose(
-    recording: Recording,
-    forward: ForwardModel,
-    *,
-    list_undetectable: bool = True,
+    recording: Recording, forward: ForwardModel, *, list_undetectable: bool = True
 ) -> Diagnosis:
     """Find mistakes in a robot's wiring, such as swapped or reversed sensors, by a recording.
 
@@ -53,51 +48,40 @@ def diagnose(
         The diagnosis. It has no findings if nothing is wrong, or if the recording is too short; a
         note then says so.
     """
-    examined = ExaminedRecording.from_recording(recording, forward)
-    likelihood, ticks = examined.likelihood, examined.ticks
+    case = Case.from_recording(recording, forward)
+    likelihood, ticks = case.likelihood, case.ticks
     if len(ticks) < DOCTOR.min_ticks:
         note = f"{len(ticks)} ticks are too few; record at least {DOCTOR.min_ticks}"
-        return Diagnosis((), examined.configured, notes=(note,), ticks=len(ticks))
-    likelihood.impute_channels(examined.stuck)
-    candidate = _restore_seemingly_stuck_channels(examined)
+        return Diagnosis((), case.configured, notes=(note,), ticks=len(ticks))
+    likelihood.impute_channels(case.stuck)
+    candidate = _restore_seemingly_stuck_channels(case)
     likelihood.impute_channels(candidate)
     before = float(likelihood.compute_excess_nll_per_channel(candidate, ticks).sum())
-    idle_motors = IdleMotorSearch(examined, candidate)
+    idle_motors = IdleMotorSearch(case, candidate)
     taken: list[Hypothesis] = []
     alternatives: list[str] = []
     while len(taken) < DOCTOR.max_mistakes:
-        found, rivals = find_best_hypothesis_and_rivals(
-            examined, idle_motors, candidate, bool(taken)
-        )
+        found, rivals = find_best_hypothesis_and_rivals(case, idle_motors, candidate, bool(taken))
         if found is None:
             break
         taken.append(found)
-        alternatives += [describe_hypothesis(one, recording) for one in rivals]
+        alternatives += [
+            f"{one.kind}: {one.name or ', '.join(one.get_names(recording))}" for one in rivals
+        ]
         candidate = found.candidate
         likelihood.impute_channels(candidate)
         excess = likelihood.compute_excess_nll_per_channel(candidate, ticks)
         if excess.sum() < 0.0 and excess.max() < DOCTOR.explained:
             break
-    candidate = drop_unneeded_changes(
-        examined, list_changes_from_wiring_file(examined, candidate, taken), candidate
-    )
-    candidate = drop_unlikely_motor_changes(examined, candidate, taken)
-    changes = list_changes_from_wiring_file(examined, candidate, taken)
-    reverted = [
-        candidate.with_values_from(examined.configured, one.what, one.members) for one in changes
-    ]
-    costs = likelihood.compute_nll_per_candidate([candidate, *reverted], ticks)
-    findings = [
-        make_finding(examined, one, candidate, float(cost - costs[0]))
-        for one, cost in zip(changes, costs[1:], strict=True)
-    ]
-    findings.sort(key=lambda one: -one.log_odds)
+    candidate = drop_unneeded_changes(case, candidate, taken)
+    candidate = drop_unlikely_motor_changes(case, candidate, taken)
+    findings = make_findings(case, candidate, taken)
     after = float(likelihood.compute_excess_nll_per_channel(candidate, ticks).sum())
     return Diagnosis(
         tuple(findings),
         candidate,
-        find_undetectable_mistakes(examined, candidate, bool(taken)) if list_undetectable else (),
-        tuple(make_notes_on_lag_and_excess(examined, after, bool(findings))),
+        find_undetectable_mistakes(case, candidate, bool(taken)) if list_undetectable else (),
+        tuple(make_notes_on_lag_and_excess(case, after, bool(findings))),
         likelihood.lag,
         before,
         after,
@@ -106,7 +90,7 @@ def diagnose(
     )
 
 
-def _restore_seemingly_stuck_channels(examined: ExaminedRecording) -> CandidateWiring:
+def _restore_seemingly_stuck_channels(case: Case) -> CandidateWiring:
     """Make channels usable again that never change although their sensors are not stuck.
 
     All of them become usable if a dead motor, or a group of dead motors, explains the recording
@@ -114,24 +98,24 @@ def _restore_seemingly_stuck_channels(examined: ExaminedRecording) -> CandidateW
     channels become usable that a wrong sign explains better. The dead motors and wrong signs
     themselves are not corrected here, because the search finds them later.
     """
-    stuck, likelihood, ticks = examined.stuck, examined.likelihood, examined.ticks
-    if not (stuck.unusable & examined.heard).any():
+    stuck, likelihood, ticks = case.stuck, case.likelihood, case.ticks
+    if not (stuck.unusable & case.heard).any():
         return stuck
-    moving = replace(stuck, unusable=~examined.heard)
+    moving = replace(stuck, unusable=~case.heard)
     singles = [(m,) for m in range(len(stuck.motors))]
     dead = [
         moving.with_motor_gain(members, 0.0)
-        for members in [*singles, *find_motor_groups(examined.recording.actuators).values()]
+        for members in [*singles, *find_motor_groups(case.recording.actuators).values()]
     ]
     as_stuck, *as_dead = likelihood.compute_nll_per_candidate([stuck, *dead], ticks)
     if min(as_dead, default=np.inf) < as_stuck:
         return moving
-    if np.count_nonzero(stuck.unusable & examined.heard) > 1:
+    if np.count_nonzero(stuck.unusable & case.heard) > 1:
         likeliest = dead[int(np.argmin(as_dead))]
         left = float(likelihood.compute_excess_nll_per_channel(likeliest, ticks).sum())
-        if not examined.is_behaviour_unexpected(left):
+        if not case.is_behaviour_unexpected(left):
             return moving  # one dead motor is likelier than several stuck sensors
-    for k in np.flatnonzero(stuck.unusable & examined.heard).tolist():
+    for k in np.flatnonzero(stuck.unusable & case.heard).tolist():
         usable = stuck.unusable.copy()
         usable[k] = False
         turned = replace(stuck, unusable=usable).with_scale_factor([k], -1.0)

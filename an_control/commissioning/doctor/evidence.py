@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from an_control.commissioning.doctor.examined_recording import ExaminedRecording
+from an_control.commissioning.doctor.case import Case
 from an_control.commissioning.doctor.hypotheses import CandidateWiring, Hypothesis
 from an_control.commissioning.doctor.settings import DOCTOR, FITTED
 
@@ -23,13 +23,15 @@ NUMBERS = ("offset", "scale", "delay")
 
 
 class TickCosts(NamedTuple):
-    """Costs of K ticks under one candidate wiring, in nats, as arrays (K,)."""
+    """Costs of K ticks under one candidate wiring, in nats."""
 
     cost: np.ndarray
     """(K,) cost of each tick, summed over all channels."""
-    excess_nll: np.ndarray
-    """(K,) excess of each tick: its cost minus that in the model's validation, summed over the
-    usable channels."""
+    mean_excess: float
+    """Mean excess of the ticks, summed over the usable channels."""
+    limited_excess: np.ndarray
+    """Mean excess of each group of `DoctorSettings.restored_ticks` neighbouring ticks, limited to
+    the excess up to which they count as restored."""
 
 
 class CostEvidence(NamedTuple):
@@ -47,74 +49,45 @@ class CostEvidence(NamedTuple):
     negative if it spoils such ticks."""
 
 
-def compute_tick_costs(examined: ExaminedRecording, candidate: CandidateWiring) -> TickCosts:
-    """Return the cost of each of K ticks under a candidate wiring, summed over its channels."""
-    costs = examined.likelihood.compute_nll_per_reading([candidate], examined.ticks)[0]
-    excess_nll = examined.likelihood.subtract_validation_nll(costs, candidate)
-    return TickCosts(costs.sum(1), excess_nll.sum(1))
-
-
-def compare_costs(before: TickCosts, after: TickCosts, channels: int) -> CostEvidence:
-    """Return how the costs of ticks, for `channels` channels, change from one wiring to another."""
-    return CostEvidence(
-        before.cost - after.cost,
-        float(before.excess_nll.mean()),
-        float(after.excess_nll.mean()),
-        _compute_gain_in_restored_ticks(before.excess_nll, after.excess_nll, channels),
-    )
-
-
-def _compute_gain_in_restored_ticks(
-    excess_before: np.ndarray, excess_after: np.ndarray, channels: int
-) -> float:
-    """Return the nats that a correction gains in the ticks that it restores.
-
-    A tick is restored if with the correction the model explains it as well as in its validation.
-    The result is negative if the correction spoils ticks that the model explained well without it.
-    """
+def compute_tick_costs(case: Case, candidate: CandidateWiring) -> TickCosts:
+    """Return the costs of the compared ticks under a candidate wiring."""
+    costs = case.likelihood.compute_nll_per_reading([candidate], case.ticks)[0]
+    excess = case.likelihood.subtract_validation_nll(costs, candidate).sum(1)
     length = DOCTOR.restored_ticks
-    count = len(excess_before) // length
-    level = DOCTOR.restored_excess * channels
-    least_before, least_after = (
-        np.minimum(values[: count * length].reshape(count, length).mean(1), level)
-        for values in (excess_before, excess_after)
-    )
-    return float((least_before - least_after).sum()) * length
+    means = excess[: len(excess) // length * length].reshape(-1, length).mean(1)
+    level = DOCTOR.restored_excess * costs.shape[1]
+    return TickCosts(costs.sum(1), float(excess.mean()), np.minimum(means, level))
+
+
+def compare_costs(before: TickCosts, after: TickCosts) -> CostEvidence:
+    """Return how the costs of ticks change from one candidate wiring to another."""
+    restored = float((before.limited_excess - after.limited_excess).sum()) * DOCTOR.restored_ticks
+    return CostEvidence(before.cost - after.cost, before.mean_excess, after.mean_excess, restored)
 
 
 def is_acceptable(
-    examined: ExaminedRecording, hypothesis: Hypothesis, evidence: CostEvidence, is_later: bool
+    case: Case, hypothesis: Hypothesis, evidence: CostEvidence, is_later: bool
 ) -> bool:
     """Return whether a hypothesis is acceptable: it must explain enough and spoil no ticks."""
-    least, restored = DOCTOR.min_restored, evidence.restored
-    if _is_too_close_to_wiring_file(examined, hypothesis):
+    if _is_too_close_to_wiring_file(case, hypothesis):
         return False
-    if is_later and hypothesis.kind == "motor gain":
-        share = DOCTOR.min_later_gain_share
-        if evidence.gain.mean() < share * evidence.excess:
-            return False
-    if (
-        is_later
-        and not hypothesis.concerns_motors
-        and not _explains_enough_after_other_mistake(examined, hypothesis, evidence)
-    ):
+    explained, by_sensor = float(evidence.gain.mean()), not hypothesis.concerns_motors
+    if is_later and not _explains_enough_after_other_mistake(case, hypothesis, evidence):
         return False
-    if hypothesis.kind != "unusable" and not hypothesis.concerns_motors and restored < -least:
+    least = DOCTOR.min_restored
+    if hypothesis.kind != "unusable" and by_sensor and evidence.restored < -least:
         return False
-    if _is_significant(examined, evidence.gain, hypothesis, max(0.0, evidence.excess), is_later):
+    if _is_significant(case, hypothesis, evidence, is_later):
         return True
-    if (
-        examined.is_behaviour_unexpected(evidence.excess)
-        and hypothesis.kind not in FITTED
-        and not hypothesis.concerns_motors
-    ):
-        if evidence.gain.mean() < DOCTOR.min_restored_share * evidence.excess:
+    unexpected = case.is_behaviour_unexpected(evidence.excess)
+    if unexpected and by_sensor and hypothesis.kind not in FITTED:
+        if explained < DOCTOR.min_restored_share * evidence.excess:
             least = DOCTOR.certain_restored
-        return restored >= least + hypothesis.penalty
+        return evidence.restored >= least + hypothesis.penalty
     return restores_usual_costs(hypothesis, evidence)
 
 
-def _is_too_close_to_wiring_file(examined: ExaminedRecording, hypothesis: Hypothesis) -> bool:
+def _is_too_close_to_wiring_file(case: Case, hypothesis: Hypothesis) -> bool:
     """Return whether the corrected number is so near the wiring file's that the file is right.
 
     The number is a scale, an offset or a motor's gain. The result is False for a hypothesis of
@@ -123,12 +96,12 @@ def _is_too_close_to_wiring_file(examined: ExaminedRecording, hypothesis: Hypoth
     first, wrong = hypothesis.members[0], hypothesis.candidate
     if hypothesis.kind == "offset":
         return any(
-            abs(wrong.offset[k] - examined.configured.offset[k])
-            < DOCTOR.least_offset * examined.compute_standard_deviation(wrong, k)
+            abs(wrong.offset[k] - case.configured.offset[k])
+            < DOCTOR.least_offset * case.compute_standard_deviation(wrong, k)
             for k in hypothesis.members
         )
     if hypothesis.kind == "scale":
-        factor = float(wrong.scale[first] / examined.configured.scale[first])
+        factor = float(wrong.scale[first] / case.configured.scale[first])
         return bool(abs(np.log(abs(factor))) < np.log(DOCTOR.least_factor)) and factor > 0
     if hypothesis.kind == "motor gain":
         gain = float(wrong.gain[first])
@@ -137,42 +110,40 @@ def _is_too_close_to_wiring_file(examined: ExaminedRecording, hypothesis: Hypoth
 
 
 def _explains_enough_after_other_mistake(
-    examined: ExaminedRecording, hypothesis: Hypothesis, evidence: CostEvidence
+    case: Case, hypothesis: Hypothesis, evidence: CostEvidence
 ) -> bool:
-    """Return whether a channel's mistake explains enough if another mistake was found before.
+    """Return whether a mistake explains enough if another mistake was found before.
 
-    It must explain more than the first mistake, because that mistake brings the robot into states
-    that the model does not know. There even a wrong hypothesis explains a little, such as that of
-    two exchanged ranges of a scanner. If the model explains the robot well, still more is required,
-    above all if a motor is wrong.
+    A channel's mistake must explain more than the first one, because that mistake brings the robot
+    into states that the model does not know. There even a wrong hypothesis explains a little, such
+    as that of two exchanged ranges of a scanner. If the model explains the robot well, still more
+    is required, above all if a motor is wrong.
     """
     explained = float(evidence.gain.mean())
+    if hypothesis.concerns_motors:
+        least = DOCTOR.min_later_gain_share * evidence.excess
+        return hypothesis.kind != "motor gain" or explained >= least
     if explained < DOCTOR.min_later_share * evidence.excess:
         return False
-    if examined.is_behaviour_unexpected(evidence.excess) or explained >= DOCTOR.plain:
+    if case.is_behaviour_unexpected(evidence.excess) or explained >= DOCTOR.plain:
         return True
-    corrected = hypothesis.candidate
-    motors_are_right = np.allclose(corrected.gain, 1.0) and np.array_equal(
-        corrected.motors, examined.configured.motors
-    )
+    corrected, configured = hypothesis.candidate, case.configured
     return (
-        motors_are_right
+        np.allclose(corrected.gain, 1.0)
+        and np.array_equal(corrected.motors, configured.motors)
         and explained >= DOCTOR.min_fitted_gain
         and are_gains_consistent(evidence.gain, hypothesis.penalty)
     )
 
 
 def _is_significant(
-    examined: ExaminedRecording,
-    gains: np.ndarray,
-    hypothesis: Hypothesis,
-    mean_excess: float,
-    is_later: bool,
+    case: Case, hypothesis: Hypothesis, evidence: CostEvidence, is_later: bool
 ) -> bool:
     """Return whether a hypothesis explains enough nats and a large enough share of the excess.
 
     Its gains must also be significantly above 0, or consistent over the blocks of ticks.
     """
+    gains, mean_excess = evidence.gain, max(0.0, evidence.excess)
     total, mean = float(gains.sum()), float(gains.mean())
     if total - hypothesis.penalty < DOCTOR.min_gain or mean < DOCTOR.min_tick_gain:
         return False
@@ -183,15 +154,12 @@ def _is_significant(
     if weak and mean < DOCTOR.min_fitted_gain:
         return False
     left = mean_excess - mean
-    if (
-        hypothesis.kind in NUMBERS
-        and is_later
-        and left > DOCTOR.poor_fit * len(examined.recording.ids)
-    ):
+    poor = left > DOCTOR.poor_fit * len(case.recording.ids)
+    if hypothesis.kind in NUMBERS and is_later and poor:
         return False  # almost any number explains a little of what the model does not know
     if hypothesis.kind in FITTED:
         share = DOCTOR.min_later_share if is_later else DOCTOR.min_fitted_share
-        if hypothesis.kind == "unusable" and examined.looks_like_noise(
+        if hypothesis.kind == "unusable" and case.looks_like_noise(
             hypothesis.candidate.slots[hypothesis.members[0]]
         ):
             share = DOCTOR.min_share
@@ -210,10 +178,11 @@ def restores_usual_costs(hypothesis: Hypothesis, evidence: CostEvidence) -> bool
     """
     if evidence.restored < DOCTOR.min_restored + hypothesis.penalty:
         return False
-    explained, fitted = evidence.excess - evidence.left, hypothesis.kind in FITTED
-    if fitted and explained < DOCTOR.min_fitted_share * evidence.excess:
-        return False
-    if fitted and evidence.gain.mean() < DOCTOR.min_fitted_gain:
+    explained = evidence.excess - evidence.left
+    if hypothesis.kind in FITTED and (
+        explained < DOCTOR.min_fitted_share * evidence.excess
+        or evidence.gain.mean() < DOCTOR.min_fitted_gain
+    ):
         return False
     return are_gains_consistent(evidence.gain, hypothesis.penalty)
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from an_control.commissioning.doctor.changes import Change
-from an_control.commissioning.doctor.examined_recording import ExaminedRecording
-from an_control.commissioning.doctor.hypotheses import UNITS, CandidateWiring, Hypothesis, Recording
-from an_control.commissioning.doctor.settings import DOCTOR
+from an_control.commissioning.doctor.case import Case
+from an_control.commissioning.doctor.changes import Change, list_changes_from_wiring_file
+from an_control.commissioning.doctor.hypotheses import UNITS, CandidateWiring, Hypothesis
 
 
 @dataclass(frozen=True)
@@ -89,31 +89,45 @@ class Diagnosis:
     alternatives: tuple[str, ...] = ()
 
 
-def make_finding(
-    examined: ExaminedRecording, change: Change, candidate: CandidateWiring, log_odds: float
+def make_findings(
+    case: Case, candidate: CandidateWiring, accepted: Sequence[Hypothesis]
+) -> list[Finding]:
+    """Return a finding for each difference from the wiring file, the most certain first.
+
+    `accepted` are the hypotheses from which the corrected wiring `candidate` resulted.
+    """
+    changes = list_changes_from_wiring_file(case, candidate, accepted)
+    without = [
+        candidate.with_values_from(case.configured, one.what, one.members) for one in changes
+    ]
+    cost, *costs = case.likelihood.compute_nll_per_candidate([candidate, *without], case.ticks)
+    found = [
+        _make_finding(case, one, candidate, float(cost_without - cost))
+        for one, cost_without in zip(changes, costs, strict=True)
+    ]
+    return sorted(found, key=lambda one: -one.log_odds)
+
+
+def _make_finding(
+    case: Case, change: Change, candidate: CandidateWiring, log_odds: float
 ) -> Finding:
     """Return the finding that describes one change of the wiring file."""
-    recording, what = examined.recording, change.what
-    of = recording.actuators if what in ("motors", "gain") else recording.ids
+    recording, what, first = case.recording, change.what, change.members[0]
+    of = recording.actuators if change.concerns_motors else recording.ids
     names = tuple(of[m] for m in change.members)
-    first = change.members[0]
     if what in ("slots", "motors"):
-        slots = candidate.slots if what == "slots" else candidate.motors
-        from_ = ", ".join(f"{of[m]} from {of[slots[m]]}" for m in change.members)
-        pair = len(names) == 2
+        places = candidate.slots if what == "slots" else candidate.motors
+        correction = ", ".join(f"{of[m]} from {of[places[m]]}" for m in change.members)
         word = "motors" if what == "motors" else "channels"
-        kind = "swapped" if pair else "permuted"
+        kind, text = "permuted", f"{len(names)} {word} are permuted"
+        if len(names) == 2:
+            kind, text = "swapped", f"{names[0]} and {names[1]} are swapped"
         kind = f"motors {kind}" if what == "motors" else kind
-        text = (
-            f"{names[0]} and {names[1]} are swapped"
-            if pair
-            else f"{len(names)} {word} are permuted"
-        )
-        return Finding(kind, names, text, from_, log_odds)
+        return Finding(kind, names, text, correction, log_odds)
     if what == "unusable":
-        stuck = examined.moving[candidate.slots[first]] == 0.0
-        kind = "stuck" if stuck else "noise only"
-        text = "always reads the same" if stuck else "is unrelated to the robot's movements"
+        kind, text = "noise only", "is unrelated to the robot's movements"
+        if case.moving[candidate.slots[first]] == 0.0:
+            kind, text = "stuck", "always reads the same"
         return Finding(
             kind, names, text, "no line repairs this: look at the sensor, its cable and driver",
             log_odds, fixable=False,
@@ -127,19 +141,7 @@ def make_finding(
         )  # fmt: skip
     if what == "gain":
         return _make_motor_finding(names, float(candidate.gain[first]), log_odds)
-    factor = float(candidate.scale[first] / examined.configured.scale[first])
-    shifted = not np.isclose(candidate.offset[first], examined.configured.offset[first])
-    offset = float(candidate.offset[first]) if shifted else None
-    inverted = bool(examined.forward.binary[first]) and shifted and factor < 0
-    kind, text = _classify_and_describe_scale_or_offset(
-        factor, offset, examined.configured, first, inverted
-    )
-    correction = f"scale: {_format_number(candidate.scale[first])}" if factor != 1.0 else ""
-    if len(names) > 1:
-        correction = f"scale times {_format_number(factor)}"
-    if offset is not None:
-        correction += f"{', ' if correction else ''}offset: {_format_number(offset)}"
-    return Finding(kind, names, text, correction, log_odds, factor, offset)
+    return _make_scale_or_offset_finding(case, change, candidate, names, log_odds)
 
 
 def _make_motor_finding(actuators: tuple[str, ...], gain: float, log_odds: float) -> Finding:
@@ -163,17 +165,19 @@ def _make_motor_finding(actuators: tuple[str, ...], gain: float, log_odds: float
     return Finding(kind, actuators, text, f"scale times {_format_number(factor)}", log_odds, factor)
 
 
-def _classify_and_describe_scale_or_offset(
-    factor: float, offset: float | None, nominal: CandidateWiring, channel: int, inverted: bool
-) -> tuple[str, str]:
-    """Return the kind of a mistake in a channel's scale or offset, and a text that describes it.
+def _make_scale_or_offset_finding(
+    case: Case, change: Change, candidate: CandidateWiring, names: tuple[str, ...], log_odds: float
+) -> Finding:
+    """Return a finding for channels with a wrong scale, a wrong offset, or both.
 
-    The scale in the wiring file must be multiplied by `factor`; `offset` is the right offset, None
-    if that in the file is right. A channel is inverted if it is binary and reads 1 for 0.
+    A channel is inverted if it is binary and reads 1 for 0.
     """
-    if inverted:
-        return "inverted", "reads 1 where it should read 0, and 0 for 1"
-    texts, kind = [], "offset"
+    first, nominal = change.members[0], case.configured
+    factor = float(candidate.scale[first] / nominal.scale[first])
+    correction = f"scale: {_format_number(candidate.scale[first])}" if factor != 1.0 else ""
+    if len(names) > 1:
+        correction = f"scale times {_format_number(factor)}"
+    kind, texts, offset = "offset", [], None
     if np.isclose(factor, -1.0):
         kind = "sign"
         texts.append("has the wrong sign")
@@ -186,10 +190,13 @@ def _classify_and_describe_scale_or_offset(
         texts += units[:1]
         if factor < 0:
             texts.append("with the wrong sign")
-    if offset is not None:
-        difference = offset - nominal.offset[channel]
-        texts.append(f"is off by {_format_number(-difference)}")
-    return kind, ", ".join(texts)
+    if not np.isclose(candidate.offset[first], nominal.offset[first]):
+        offset = float(candidate.offset[first])
+        correction += f"{', ' if correction else ''}offset: {_format_number(offset)}"
+        texts.append(f"is off by {_format_number(nominal.offset[first] - offset)}")
+        if case.forward.binary[first] and factor < 0:
+            kind, texts = "inverted", ["reads 1 where it should read 0, and 0 for 1"]
+    return Finding(kind, names, ", ".join(texts), correction, log_odds, factor, offset)
 
 
 def _format_number(value: float) -> str:
@@ -197,20 +204,18 @@ def _format_number(value: float) -> str:
     return f"{float(f'{value:.7g}'):g}" if abs(value) < 1e-4 else f"{value:.7g}"
 
 
-def make_notes_on_lag_and_excess(
-    examined: ExaminedRecording, excess: float, any_found: bool
-) -> list[str]:
+def make_notes_on_lag_and_excess(case: Case, excess: float, any_found: bool) -> list[str]:
     """Return remarks on a lag of all readings, and on an excess that no mistake explains."""
     notes = []
-    if lag := examined.likelihood.lag:
+    if lag := case.likelihood.lag:
         notes.append(f"all readings are {lag} tick{'s' * (lag > 1)} late: no mistake of the wiring")
-    usual = DOCTOR.misfit * len(examined.recording.ids)
-    if excess > usual and any_found:
+    unexpected = case.is_behaviour_unexpected(excess)
+    if unexpected and any_found:
         notes.append(
             f"apart from these findings the excess NLL is {excess:.0f} nats a tick, as of a"
             " robot that has fallen: correct the wiring, then check again"
         )
-    elif excess > usual:
+    elif unexpected:
         notes.append(
             f"the model explains the readings {excess:.0f} nats a tick worse than in its"
             " validation, and no line of the wiring explains that: the robot's mass or friction"
@@ -218,9 +223,3 @@ def make_notes_on_lag_and_excess(
             " test"
         )
     return notes
-
-
-def describe_hypothesis(hypothesis: Hypothesis, recording: Recording) -> str:
-    """Return the kind of a hypothesis, and its group or its members, as text for the user."""
-    of = recording.actuators if hypothesis.concerns_motors else recording.ids
-    return f"{hypothesis.kind}: {hypothesis.name or ', '.join(of[m] for m in hypothesis.members)}"

@@ -247,6 +247,11 @@ class Hypothesis(NamedTuple):
             {*self.members} & {*other.members}
         )
 
+    def get_names(self, recording: Recording) -> tuple[str, ...]:
+        """Return the ids of the affected channels, or the names of the affected actuators."""
+        of = recording.actuators if self.concerns_motors else recording.ids
+        return tuple(of[m] for m in self.members)
+
     @property
     def is_group_mistake(self) -> bool:
         """Return whether one mistake affects several channels or actuators, such as a wrong unit.

@@ -11,17 +11,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from an_control.commissioning.doctor.case import Case
 from an_control.commissioning.doctor.evidence import CostEvidence, restores_usual_costs
-from an_control.commissioning.doctor.examined_recording import ExaminedRecording
 from an_control.commissioning.doctor.hypotheses import CandidateWiring, Hypothesis
 from an_control.commissioning.doctor.settings import DOCTOR
 
 
 def agrees_with_motor_effects(
-    examined: ExaminedRecording,
-    hypothesis: Hypothesis,
-    candidate: CandidateWiring,
-    evidence: CostEvidence,
+    case: Case, hypothesis: Hypothesis, candidate: CandidateWiring, evidence: CostEvidence
 ) -> bool:
     """Return whether a hypothesis about motors agrees with their measured effects.
 
@@ -31,9 +28,9 @@ def agrees_with_motor_effects(
     at their limit, a motor that is too strong has nearly the expected effect.
     """
     members = list(hypothesis.members)
-    if evidence.left <= 0.0 and examined.is_behaviour_unexpected(evidence.excess):
+    if evidence.left <= 0.0 and case.is_behaviour_unexpected(evidence.excess):
         return True  # nothing is left to explain
-    before = examined.likelihood.estimate_motor_effects(candidate, examined.ticks)
+    before = case.likelihood.estimate_motor_effects(candidate, case.ticks)
     usual = compute_median_effect(np.delete(before, members))
     members = [m for m in members if not np.isnan(before[m])]
     if not members:
@@ -47,8 +44,7 @@ def agrees_with_motor_effects(
     if hypothesis.kind == "motor dead":
         return bool(np.abs(before).max() < DOCTOR.dead_effect)
     after = (
-        examined.likelihood.estimate_motor_effects(hypothesis.candidate, examined.ticks)[members]
-        / usual
+        case.likelihood.estimate_motor_effects(hypothesis.candidate, case.ticks)[members] / usual
     )
     if usual_before:
         return bool(np.abs(after - 1.0).max() < DOCTOR.min_effect)
@@ -56,7 +52,7 @@ def agrees_with_motor_effects(
 
 
 def spoils_motor_effects(
-    examined: ExaminedRecording, corrected: CandidateWiring, candidate: CandidateWiring
+    case: Case, corrected: CandidateWiring, candidate: CandidateWiring
 ) -> bool:
     """Return whether a channel's correction makes the motors' effects less like the expected.
 
@@ -65,41 +61,34 @@ def spoils_motor_effects(
     """
     unexpected = []
     for one in (candidate, corrected):
-        effects = examined.likelihood.estimate_motor_effects(one, examined.ticks)
+        effects = case.likelihood.estimate_motor_effects(one, case.ticks)
         effects = effects[~np.isnan(effects)] / compute_median_effect(effects)
         unexpected.append(float(np.abs(effects - 1.0).sum()) / max(len(effects), 1))
     return unexpected[1] > unexpected[0] + DOCTOR.max_effect_change
 
 
 def find_preferred_motor_hypothesis(
-    examined: ExaminedRecording,
-    hypotheses: Sequence[Hypothesis],
-    motor_hypotheses: Sequence[int],
-    best: int,
-    candidate: CandidateWiring,
-) -> int | None:
-    """Find a motor hypothesis that is preferred to a channel hypothesis that explains more.
+    case: Case, motor_hypotheses: Sequence[Hypothesis], best: Hypothesis, candidate: CandidateWiring
+) -> Hypothesis | None:
+    """Find a motor hypothesis that is preferred to the best one, which is about channels.
 
     A robot may have fallen because a motor is wrong. The model then explains all readings badly,
     and many wrong hypotheses about channels explain a little. So the hypothesis about a motor that
     has no effect, or the opposite effect, is preferred, unless the correction of the channel gives
-    this motor its usual effect. `motor_hypotheses`, which agree with the motors' measured effects,
-    `best` and the result are indices in `hypotheses`.
+    this motor its usual effect. `motor_hypotheses` agree with the motors' measured effects.
     """
-    if not motor_hypotheses or hypotheses[best].concerns_motors:
+    if not motor_hypotheses or best.concerns_motors:
         return None
-    estimate = examined.likelihood.estimate_motor_effects
     before, after = (
-        estimate(candidate, examined.ticks),
-        estimate(hypotheses[best].candidate, examined.ticks),
+        case.likelihood.estimate_motor_effects(one, case.ticks)
+        for one in (candidate, best.candidate)
     )
     idle = DOCTOR.idle_effect * compute_median_effect(before)
     usual = DOCTOR.crossed_effect * compute_median_effect(after)
-    for number in motor_hypotheses:
-        motor = hypotheses[number].members[0]
-        alone = len(hypotheses[number].members) == 1
-        if alone and before[motor] < idle and not after[motor] >= usual:
-            return number
+    for one in motor_hypotheses:
+        motor = one.members[0]
+        if len(one.members) == 1 and before[motor] < idle and not after[motor] >= usual:
+            return one
     return None
 
 
@@ -116,12 +105,12 @@ class IdleMotorSearch:
     """Search for a motor without its usual effect: dead, reversed or exchanged with another.
 
     Args:
-        examined: The recording.
+        case: The recording and what is known of it.
         start: The wiring with which the search for mistakes started.
     """
 
-    def __init__(self, examined: ExaminedRecording, start: CandidateWiring) -> None:
-        self._examined, self._start = examined, start
+    def __init__(self, case: Case, start: CandidateWiring) -> None:
+        self._case, self._start = case, start
         self.judged: set[int] = set()
         """Motors that `decide_whether_dead_or_reversed` has judged; their effects say nothing
         more."""
@@ -137,14 +126,13 @@ class IdleMotorSearch:
         is found.
         """
         start = self._start
-        bent = (candidate.slots != start.slots).any() or (
-            candidate.unusable & ~start.unusable
-        ).any()
+        bent = (candidate.slots != start.slots).any()
+        bent |= (candidate.unusable & ~start.unusable).any()
         bent |= not np.allclose(candidate.scale, start.scale)
         bent |= not np.allclose(candidate.offset, start.offset)
-        if bent or not self._examined.is_behaviour_unexpected(mean_excess):
+        if bent or not self._case.is_behaviour_unexpected(mean_excess):
             return None, []
-        effects = self._examined.likelihood.estimate_motor_effects(candidate, self._examined.ticks)
+        effects = self._case.likelihood.estimate_motor_effects(candidate, self._case.ticks)
         alive = (candidate.gain != 0.0) & ~np.isnan(effects)
         alive[list(self.judged)] = False
         if not alive.any():
@@ -176,7 +164,7 @@ class IdleMotorSearch:
         dead = Hypothesis("motor dead", (motor,), candidate.with_motor_gain([motor], 0.0))
         turned = Hypothesis("motor reversed", (motor,), candidate.with_motor_gain([motor], -1.0))
         self.judged.add(motor)
-        effect = self._examined.likelihood.estimate_motor_effect_away_from_stop(candidate, motor)
+        effect = self._case.likelihood.estimate_motor_effect_away_from_stop(candidate, motor)
         if effect is None:
             return dead, [turned]
         return (turned if effect < -DOCTOR.reversed_effect else dead), []
@@ -186,7 +174,7 @@ class IdleMotorSearch:
 
         Return None if no exchange helps.
         """
-        likelihood, ticks = self._examined.likelihood, self._examined.ticks
+        likelihood, ticks = self._case.likelihood, self._case.ticks
         cost = float(likelihood.compute_nll_per_candidate([candidate], ticks)[0])
         for other in range(len(candidate.motors)):
             if other == motor or other in self.judged or candidate.gain[other] == 0.0:

@@ -13,7 +13,7 @@ from itertools import combinations
 
 import numpy as np
 
-from an_control.commissioning.doctor.examined_recording import ExaminedRecording
+from an_control.commissioning.doctor.case import Case
 from an_control.commissioning.doctor.hypotheses import (
     FACTORS,
     MAX_DELAY,
@@ -39,16 +39,16 @@ ROUNDS = 3
 
 
 def list_hypotheses(
-    examined: ExaminedRecording, candidate: CandidateWiring, judged_motors: Collection[int]
+    case: Case, candidate: CandidateWiring, judged_motors: Collection[int]
 ) -> list[Hypothesis]:
     """Return hypotheses of all mistakes that the wiring may have, with rough numbers.
 
     `judged_motors` are motors whose effects say nothing more.
     """
     return [
-        *_list_channel_hypotheses(examined, candidate),
-        *_list_group_hypotheses(examined, candidate),
-        *_list_motor_hypotheses(examined, candidate, judged_motors),
+        *_list_channel_hypotheses(case, candidate),
+        *_list_group_hypotheses(case, candidate),
+        *_list_motor_hypotheses(case, candidate, judged_motors),
     ]
 
 
@@ -61,14 +61,10 @@ def find_motor_groups(actuators: Sequence[str]) -> dict[str, tuple[int, ...]]:
     return groups
 
 
-def _list_channel_hypotheses(
-    examined: ExaminedRecording, candidate: CandidateWiring
-) -> list[Hypothesis]:
+def _list_channel_hypotheses(case: Case, candidate: CandidateWiring) -> list[Hypothesis]:
     """Return hypotheses of one mistake in a single channel, or of two exchanged channels."""
-    found, binary = [], examined.forward.binary
-    usable = [
-        k for k in range(len(candidate.slots)) if not candidate.unusable[k] and examined.heard[k]
-    ]
+    found, binary = [], case.forward.binary
+    usable = [k for k in range(len(candidate.slots)) if not candidate.unusable[k] and case.heard[k]]
     for k in usable:
         found.append(Hypothesis("sign", (k,), candidate.with_scale_factor([k], -1.0)))
         if binary[k]:
@@ -76,11 +72,11 @@ def _list_channel_hypotheses(
             found.append(
                 Hypothesis("inverted", (k,), turned.with_offset(k, 1.0 - candidate.offset[k]))
             )
-        if examined.moving[candidate.slots[k]] < DOCTOR.min_moving and not binary[k]:
+        if case.moving[candidate.slots[k]] < DOCTOR.min_moving and not binary[k]:
             continue  # it changes too seldom for a number to be fitted
-        for factor in FACTORS_BOTH if examined.can_detect_wrong_scale(candidate, k) else ():
+        for factor in FACTORS_BOTH if case.can_detect_wrong_scale(candidate, k) else ():
             found.append(Hypothesis("scale", (k,), candidate.with_scale_factor([k], factor)))
-        for offset in _list_offsets_to_try(examined, candidate, k):
+        for offset in _list_offsets_to_try(case, candidate, k):
             found.append(Hypothesis("offset", (k,), candidate.with_offset(k, offset)))
         for ticks in range(1, MAX_DELAY + 1):
             found.append(Hypothesis("delay", (k,), candidate.with_delay(k, ticks)))
@@ -92,14 +88,12 @@ def _list_channel_hypotheses(
     return found
 
 
-def _list_group_hypotheses(
-    examined: ExaminedRecording, candidate: CandidateWiring
-) -> list[Hypothesis]:
+def _list_group_hypotheses(case: Case, candidate: CandidateWiring) -> list[Hypothesis]:
     """Return hypotheses of a wrong sign or scale of a group of channels, or of exchanged parts.
 
     The parts are numbered or named parts of the robot, such as legs.
     """
-    recording, found = examined.recording, []
+    recording, found = case.recording, []
     groups = find_groups_of_similar_ids(recording.ids, recording.groups)
     for name, members in groups.items():
         usable = [k for k in members if not candidate.unusable[k]]
@@ -108,12 +102,12 @@ def _list_group_hypotheses(
         found.append(
             Hypothesis("sign", tuple(usable), candidate.with_scale_factor(usable, -1.0), name)
         )
-        usable = [k for k in usable if examined.can_detect_wrong_scale(candidate, k)]
+        usable = [k for k in usable if case.can_detect_wrong_scale(candidate, k)]
         for factor in FACTORS_BOTH if len(usable) > 1 else ():
             scaled = candidate.with_scale_factor(usable, factor)
             found.append(Hypothesis("scale", tuple(usable), scaled, name))
         if len(usable) == 2 and members in (recording.groups or {}).values():
-            found += _list_hypotheses_of_two_offsets(examined, candidate, usable, name)
+            found += _list_hypotheses_of_two_offsets(case, candidate, usable, name)
     for name, channels, others in iterate_swaps_of_robot_parts(recording.ids, groups):
         moved = candidate.with_permuted_channels(channels, others)
         found.append(Hypothesis("permuted", channels, moved, name))
@@ -121,11 +115,11 @@ def _list_group_hypotheses(
 
 
 def _list_motor_hypotheses(
-    examined: ExaminedRecording, candidate: CandidateWiring, judged_motors: Collection[int]
+    case: Case, candidate: CandidateWiring, judged_motors: Collection[int]
 ) -> list[Hypothesis]:
     """Return hypotheses of a wrong motor or group of motors, or of exchanged motors."""
     found, motors = [], range(len(candidate.motors))
-    groups = find_motor_groups(examined.recording.actuators)
+    groups = find_motor_groups(case.recording.actuators)
     kinds = {-1.0: "motor reversed", 0.0: "motor dead"}
     for members, name in [
         *(((m,), "") for m in motors),
@@ -138,8 +132,8 @@ def _list_motor_hypotheses(
             found.append(
                 Hypothesis(kind, members, candidate.with_motor_gain(members, factor), name)
             )
-    effects = examined.likelihood.estimate_motor_effects(
-        candidate, examined.likelihood.select_evenly_spread_ticks(400)
+    effects = case.likelihood.estimate_motor_effects(
+        candidate, case.likelihood.select_evenly_spread_ticks(400)
     )
     usual = compute_median_effect(effects)
     for m in motors:
@@ -152,25 +146,21 @@ def _list_motor_hypotheses(
     for a, b in combinations(motors, 2):
         crossed = candidate.with_permuted_motors([a, b], [b, a])
         found.append(Hypothesis("motors swapped", (a, b), crossed))
-    for name, channels, others in iterate_swaps_of_robot_parts(
-        examined.recording.actuators, groups
-    ):
+    for name, channels, others in iterate_swaps_of_robot_parts(case.recording.actuators, groups):
         crossed = candidate.with_permuted_motors(channels, others)
         found.append(Hypothesis("motors permuted", channels, crossed, name))
     return found
 
 
 def _list_hypotheses_of_two_offsets(
-    examined: ExaminedRecording, candidate: CandidateWiring, channels: Sequence[int], name: str
+    case: Case, candidate: CandidateWiring, channels: Sequence[int], name: str
 ) -> list[Hypothesis]:
     """Return hypotheses of a wrong offset of both channels of a group, with various offsets.
 
     An Imu that is mounted at an angle has this mistake in roll and pitch. The correction of one
     alone may explain too little.
     """
-    if (examined.forward.binary | (examined.moving[candidate.slots] < DOCTOR.min_moving))[
-        channels
-    ].any():
+    if (case.forward.binary | (case.moving[candidate.slots] < DOCTOR.min_moving))[channels].any():
         return []
     first, second = channels
     return [
@@ -180,88 +170,89 @@ def _list_hypotheses_of_two_offsets(
             candidate.with_offset(first, one).with_offset(second, other),
             name,
         )
-        for one in _list_offsets_to_try(examined, candidate, first)
-        for other in _list_offsets_to_try(examined, candidate, second)
+        for one in _list_offsets_to_try(case, candidate, first)
+        for other in _list_offsets_to_try(case, candidate, second)
     ]
 
 
-def _list_offsets_to_try(
-    examined: ExaminedRecording, candidate: CandidateWiring, channel: int
-) -> list[float]:
+def _list_offsets_to_try(case: Case, candidate: CandidateWiring, channel: int) -> list[float]:
     """Return offsets to try for a channel, apart from that which it has in the candidate."""
-    raw = examined.recording.raw[:, candidate.slots[channel]]
+    raw = case.recording.raw[:, candidate.slots[channel]]
     middle = float(np.nanmedian(raw)) * candidate.scale[channel]
-    shifts = [0.1, 0.3, 0.7, 1.5, 3.0]
-    spread = examined.compute_standard_deviation(candidate, channel)
-    offsets = [candidate.offset[channel] + sign * shift for shift in shifts for sign in (-1, 1)]
-    offsets += [
-        candidate.offset[channel] + sign * shift * spread for shift in (1, 3) for sign in (-1, 1)
+    spread = case.compute_standard_deviation(candidate, channel)
+    now = candidate.offset[channel]
+    offsets = [
+        now + sign * shift
+        for shift in (0.1, 0.3, 0.7, 1.5, 3.0, spread, 3 * spread)
+        for sign in (-1, 1)
     ]
-    if examined.forward.imputes:
-        offsets.append(float(examined.forward.typical[channel]) - middle)
-        assert examined.likelihood.imputed is not None
-        expected = float(np.median(examined.likelihood.imputed[:, channel]))
+    if case.forward.imputes:
+        offsets.append(float(case.forward.typical[channel]) - middle)
+        assert case.likelihood.imputed is not None
+        expected = float(np.median(case.likelihood.imputed[:, channel]))
         offsets.append(expected - middle)
-    return [one for one in offsets if one != candidate.offset[channel]]
+    return [one for one in offsets if one != now]
 
 
-def refine_hypothesis(
-    examined: ExaminedRecording, hypothesis: Hypothesis, candidate: CandidateWiring
-) -> Hypothesis:
+def refine_hypothesis(case: Case, hypothesis: Hypothesis, candidate: CandidateWiring) -> Hypothesis:
     """Return the hypothesis with its scale, offset or motor gain fitted to the recording.
 
-    A motor gain near -1 or 0 becomes the hypothesis of a reversed or dead motor. A hypothesis of a
-    kind without such a number is returned unchanged.
+    A hypothesis of a kind without such a number is returned unchanged.
     """
     if hypothesis.kind == "scale":
-        return _refine_scale(examined, hypothesis, candidate)
+        return _refine_scale(case, hypothesis, candidate)
     if hypothesis.kind == "offset":
-        return _refine_offsets(examined, hypothesis, candidate)
+        return _refine_offsets(case, hypothesis, candidate)
     if hypothesis.kind == "motor gain":
-        likelihood, ticks = examined.likelihood, examined.ticks
-        members = list(hypothesis.members)
-        first = float(hypothesis.candidate.gain[members[0]] / candidate.gain[members[0]])
-        sign = np.sign(first)
-        log = _find_cheapest_value(
-            likelihood,
-            lambda value: candidate.with_motor_gain(members, float(sign * np.exp(value))),
-            float(np.log(abs(first))),
-            0.5,
-            (-3.0, 3.0),
-        )
-        fitted = candidate.with_motor_gain(members, float(sign * np.exp(log)))
-        if sign < 0 and abs(log) < DOCTOR.near_reversed:
-            turned = candidate.with_motor_gain(members, -1.0)
-            now, as_turned, as_fitted = likelihood.compute_nll_per_candidate(
-                [candidate, turned, fitted], ticks
-            )
-            left = float(likelihood.compute_excess_nll_per_channel(turned, ticks).sum())
-            share = DOCTOR.unit_share
-            if examined.is_behaviour_unexpected(left):
-                share = DOCTOR.poor_unit_share
-            if now - as_turned > share * (now - as_fitted):
-                return hypothesis._replace(kind="motor reversed", candidate=turned)
-        if abs(np.exp(log)) < DOCTOR.idle_effect:
-            still = candidate.with_motor_gain(members, 0.0)
-            now, as_still, as_fitted = likelihood.compute_nll_per_candidate(
-                [candidate, still, fitted], ticks
-            )
-            if now - as_still > DOCTOR.dead_share * (now - as_fitted):
-                return hypothesis._replace(kind="motor dead", candidate=still)
-        return hypothesis._replace(candidate=fitted)
+        return _refine_motor_gain(case, hypothesis, candidate)
     return hypothesis
 
 
-def _refine_scale(
-    examined: ExaminedRecording, hypothesis: Hypothesis, candidate: CandidateWiring
+def _refine_motor_gain(
+    case: Case, hypothesis: Hypothesis, candidate: CandidateWiring
 ) -> Hypothesis:
+    """Return a hypothesis of a wrong motor gain with its factor fitted to the recording.
+
+    A factor near -1 or 0 becomes the hypothesis of a reversed or dead motor, if that fits nearly as
+    well as the fitted factor.
+    """
+    likelihood, ticks, members = case.likelihood, case.ticks, hypothesis.members
+    first = float(hypothesis.candidate.gain[members[0]] / candidate.gain[members[0]])
+    sign = np.sign(first)
+
+    def make_driven_candidate(log_factor: float) -> CandidateWiring:
+        return candidate.with_motor_gain(members, float(sign * np.exp(log_factor)))
+
+    log = _find_cheapest_value(
+        likelihood, make_driven_candidate, float(np.log(abs(first))), 0.5, (-3.0, 3.0)
+    )
+    fitted = make_driven_candidate(log)
+    if sign < 0 and abs(log) < DOCTOR.near_reversed:
+        kind, named = "motor reversed", candidate.with_motor_gain(members, -1.0)
+        left = float(likelihood.compute_excess_nll_per_channel(named, ticks).sum())
+        unexpected = case.is_behaviour_unexpected(left)
+        share = DOCTOR.poor_unit_share if unexpected else DOCTOR.unit_share
+    elif np.exp(log) < DOCTOR.idle_effect:
+        kind, named = "motor dead", candidate.with_motor_gain(members, 0.0)
+        share = DOCTOR.dead_share
+    else:
+        return hypothesis._replace(candidate=fitted)
+    now, as_named, as_fitted = likelihood.compute_nll_per_candidate(
+        [candidate, named, fitted], ticks
+    )
+    if now - as_named > share * (now - as_fitted):
+        return hypothesis._replace(kind=kind, candidate=named)
+    return hypothesis._replace(candidate=fitted)
+
+
+def _refine_scale(case: Case, hypothesis: Hypothesis, candidate: CandidateWiring) -> Hypothesis:
     """Return a hypothesis of a wrong scale with its factor fitted to the recording.
 
     If the factor of a confused unit, or a round factor, fits nearly as well as the fitted factor,
     it replaces the fitted one.
     """
-    likelihood, ticks = examined.likelihood, examined.ticks
-    members = list(hypothesis.members)
+    likelihood, ticks = case.likelihood, case.ticks
+    members = hypothesis.members
     first = hypothesis.candidate.scale[members[0]] / candidate.scale[members[0]]
     sign = np.sign(first)
 
@@ -276,9 +267,7 @@ def _refine_scale(
     share = DOCTOR.unit_share
     if likelihood.compute_excess_nll_per_channel(fitted, ticks).mean() > DOCTOR.poor_fit:
         share = DOCTOR.poor_unit_share
-        factor = estimate_scale_factor_from_rates(
-            examined.forward, examined.recording, candidate, members
-        )
+        factor = estimate_scale_factor_from_rates(case.forward, case.recording, candidate, members)
         if factor is not None:
             log, share = float(np.log(factor)), 0.0
             fitted = make_scaled_candidate(log)
@@ -295,20 +284,16 @@ def _refine_scale(
     return hypothesis._replace(candidate=fitted)
 
 
-def _refine_offsets(
-    examined: ExaminedRecording, hypothesis: Hypothesis, candidate: CandidateWiring
-) -> Hypothesis:
+def _refine_offsets(case: Case, hypothesis: Hypothesis, candidate: CandidateWiring) -> Hypothesis:
     """Return a hypothesis of wrong offsets with each of its offsets fitted to the recording.
 
     Two offsets are fitted in turns, because the best value of each depends on the other.
     """
     fitted = hypothesis.candidate
     for k in hypothesis.members * (ROUNDS if len(hypothesis.members) > 1 else 1):
-        start, step = _find_first_offset_and_step(examined, fitted, k, candidate)
-        offset = _find_cheapest_value(
-            examined.likelihood, partial(fitted.with_offset, k), start, step
-        )
-        for known in {*examined.configured.offset, *-examined.configured.offset}:
+        start, step = _find_first_offset_and_step(case, fitted, k, candidate)
+        offset = _find_cheapest_value(case.likelihood, partial(fitted.with_offset, k), start, step)
+        for known in {*case.configured.offset, *-case.configured.offset}:
             if abs(offset - known) < DOCTOR.near_offset and known != candidate.offset[k]:
                 offset = float(known)
         fitted = fitted.with_offset(k, offset)
@@ -316,7 +301,7 @@ def _refine_offsets(
 
 
 def _find_first_offset_and_step(
-    examined: ExaminedRecording, guessed: CandidateWiring, channel: int, candidate: CandidateWiring
+    case: Case, guessed: CandidateWiring, channel: int, candidate: CandidateWiring
 ) -> tuple[float, float]:
     """Find where to start a local search for the offset with the lowest cost, and its step.
 
@@ -324,11 +309,11 @@ def _find_first_offset_and_step(
     `guessed`, is not enough.
     """
     guess, now = float(guessed.offset[channel]), float(candidate.offset[channel])
-    span = float(examined.compute_range(candidate.slots[channel]) * abs(candidate.scale[channel]))
+    span = float(case.compute_range(candidate.slots[channel]) * abs(candidate.scale[channel]))
     grid = now + span * np.linspace(-1.5, 1.5, OFFSETS)
-    few = examined.likelihood.select_evenly_spread_ticks(max(200, DOCTOR.screened))
+    few = case.likelihood.select_evenly_spread_ticks(max(200, DOCTOR.screened))
     values = [guess, *grid.tolist()]
-    costs = examined.likelihood.compute_nll_per_candidate(
+    costs = case.likelihood.compute_nll_per_candidate(
         [guessed.with_offset(channel, value) for value in values], few
     )
     best = int(costs.argmin())

@@ -6,12 +6,12 @@ from itertools import combinations
 
 import numpy as np
 
+from an_control.commissioning.doctor.case import Case
 from an_control.commissioning.doctor.evidence import (
     compare_costs,
     compute_tick_costs,
     is_acceptable,
 )
-from an_control.commissioning.doctor.examined_recording import ExaminedRecording
 from an_control.commissioning.doctor.findings import Unseen
 from an_control.commissioning.doctor.hypotheses import CandidateWiring, Hypothesis
 from an_control.commissioning.doctor.settings import DOCTOR
@@ -22,7 +22,7 @@ STILL_HINT = "it did not change: move the robot so that it does"
 
 
 def find_undetectable_mistakes(
-    examined: ExaminedRecording, candidate: CandidateWiring, is_later: bool
+    case: Case, candidate: CandidateWiring, is_later: bool
 ) -> tuple[Unseen, ...]:
     """Find the mistakes that could not be found, because the robot moved too little.
 
@@ -30,46 +30,43 @@ def find_undetectable_mistakes(
     search would not accept its correction. Channels that were never read, or that never changed,
     are listed too. `is_later` says whether any mistake was found.
     """
-    never = tuple(id_ for k, id_ in enumerate(examined.recording.ids) if not examined.heard[k])
+    never = tuple(id_ for k, id_ in enumerate(case.recording.ids) if not case.heard[k])
     found = [Unseen("sign", (id_,), "it was never read") for id_ in never]
-    still = examined.heard & (examined.moving == 0.0) & ~candidate.unusable
+    still = case.heard & (case.moving == 0.0) & ~candidate.unusable
     found += [
         Unseen("stuck", (id_,), STILL_HINT)
-        for id_, is_still in zip(examined.recording.ids, still, strict=True)
+        for id_, is_still in zip(case.recording.ids, still, strict=True)
         if is_still
     ]
-    tests = _list_deliberate_mistakes_with_hints(examined, candidate)
-    few = examined.likelihood.select_evenly_spread_ticks(DOCTOR.screened)
-    costs = examined.likelihood.compute_nll_per_candidate(
+    tests = _list_deliberate_mistakes_with_hints(case, candidate)
+    few = case.likelihood.select_evenly_spread_ticks(DOCTOR.screened)
+    costs = case.likelihood.compute_nll_per_candidate(
         [candidate, *(one[0].candidate for one in tests)], few
     )
     plain = (costs[1:] - costs[0]) / len(few) > DOCTOR.plain
-    right = compute_tick_costs(examined, candidate)
+    right = compute_tick_costs(case, candidate)
     for (one, hint), is_plain in zip(tests, plain, strict=True):
         if is_plain:
             continue
-        wrong = compute_tick_costs(examined, one.candidate)
-        if not is_acceptable(
-            examined, one, compare_costs(wrong, right, len(candidate.slots)), is_later
-        ):
-            of = examined.recording.actuators if one.concerns_motors else examined.recording.ids
-            found.append(Unseen(one.kind, tuple(of[m] for m in one.members), hint))
+        wrong = compute_tick_costs(case, one.candidate)
+        if not is_acceptable(case, one, compare_costs(wrong, right), is_later):
+            found.append(Unseen(one.kind, one.get_names(case.recording), hint))
     return tuple(dict.fromkeys(found))
 
 
 def _list_deliberate_mistakes_with_hints(
-    examined: ExaminedRecording, candidate: CandidateWiring
+    case: Case, candidate: CandidateWiring
 ) -> list[tuple[Hypothesis, str]]:
     """Return mistakes to add to a wiring on purpose, to see whether they would be found.
 
     Each comes with a hint that tells the user how to move the robot so that it would be found.
     """
     tests = []
-    usable = np.flatnonzero(examined.heard & ~candidate.unusable).tolist()
+    usable = np.flatnonzero(case.heard & ~candidate.unusable).tolist()
     for k in usable:
-        shift = OFFSET * examined.compute_standard_deviation(candidate, k)
+        shift = OFFSET * case.compute_standard_deviation(candidate, k)
         hint = "move the robot further and faster in it"
-        if examined.moving[candidate.slots[k]] == 0.0:
+        if case.moving[candidate.slots[k]] == 0.0:
             hint = STILL_HINT
         changed = [
             ("sign", candidate.with_scale_factor([k], -1.0)),

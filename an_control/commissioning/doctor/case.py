@@ -1,4 +1,4 @@
-"""Prepare a recording for the doctor: what its channels show, and the lag of its readings."""
+"""Prepare a case for the doctor: what the channels of a recording show, and their lag."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from an_control.monitor.forward_model import ForwardModel
 
 
 @dataclass(frozen=True)
-class ExaminedRecording:
-    """A recording with all that the search for mistakes computes from it only once.
+class Case:
+    """A case for the doctor: a recording, and what is computed from it only once.
 
     Args:
         recording: The recording of N channels.
@@ -37,8 +37,8 @@ class ExaminedRecording:
     ticks: np.ndarray
 
     @classmethod
-    def from_recording(cls, recording: Recording, forward: ForwardModel) -> ExaminedRecording:
-        """Examine a recording's channels, and find the lag of its readings."""
+    def from_recording(cls, recording: Recording, forward: ForwardModel) -> Case:
+        """Make the case of a recording of channels and actuators that a forward model has."""
         configured, raw = CandidateWiring.from_recording(recording), recording.raw
         heard = ~np.isnan(raw).all(0)
         changes = np.diff(raw, axis=0)[~recording.starts[1:]]
