@@ -86,6 +86,8 @@ def test_a_reading_at_a_bound_of_its_clip_is_not_compared():
     history = []
     for value in (4.0, 5.0, -5.0):
         readings = SimpleNamespace(ids=(config.id,), values=np.array([value]), new=1)
-        table = SimpleNamespace(read=lambda _, r=readings: r, configs={config.id: config})
+        table = SimpleNamespace(
+            read=lambda _, r=readings: r, configs={config.id: config}, cameras={}
+        )
         update_reading_ranges(table, {}, 0, history)
     assert [row for _, row in history] == [{config.id: 2.0}, {}, {}]
