@@ -176,11 +176,9 @@ class Micrometres(gymnasium.Env):
         return np.array([1e-6, 1.0]) * self.place, 0.0, False, self.steps >= 50, {}
 
 
-gymnasium.register("test/Micrometres-v0", Micrometres)
-
-
 def test_a_channel_that_varies_too_little_for_a_monitor_is_named(tmp_path, capsys):
     pytest.importorskip("torch")
+    gymnasium.register("test/Micrometres-v0", Micrometres)
     metadata = {"observation_names": "metres,micrometres", "joint_names": "left,right"}
     path = save(tmp_path, linear(2, 2, metadata))
     few = ["--steps", "300", "--updates", "20", "--imputation-updates", "0"]
