@@ -29,7 +29,7 @@ from an_control.control.model_wiring_check import (
 )
 from an_control.load import resolve_monitor_setting
 from an_control.monitor.forward_model import get_channel_ranges_in_training
-from an_control.policy import Model, OrderedSizes, read_model
+from an_control.policy import Model, OrderedSizes, VisionSizes, read_model
 from an_control.system.files import read_regular_file, write_file
 from an_control.wiring import (
     ChannelTable,
@@ -234,7 +234,8 @@ class CheckCommand:
         ]  # fmt: skip
         findings.looked_at = [what for what, done, _ in parts if done]
         findings.not_looked_at = [f"{what} ({need})" for what, done, need in parts if not done]
-        if listened is not None and model is not None and not ranged:
+        images = model is not None and isinstance(model.sizes, VisionSizes)
+        if listened is not None and model is not None and not (ranged or images):
             findings.notes.append(
                 f"units are not checked: {self.model} holds no ranges of its training"
                 " (an-control train-monitor adds them)"

@@ -308,6 +308,13 @@ def test_a_camera_of_another_encoding_is_named_and_one_that_fits_is_present(tmp_
     assert eye["present"] > 0.0 and tail["present"] == 0.0
 
 
+def test_a_policy_of_image_patches_is_not_said_to_need_ranges(tmp_path, monkeypatch):
+    monkeypatch.setattr("an_control.commissioning.listen.DISCOVERY_S", 0.5)
+    wiring, model = map(find_share_path, ("config/pong.yaml", "models/pong.safetensors"))
+    _, found = checked([str(wiring), "--model", str(model), *LIVE[:-1], "0.5"], tmp_path)
+    assert found["sources"] and not any("units" in one for one in found["notes"])
+
+
 def test_a_silent_robot_has_no_publishers(tmp_path, monkeypatch):
     monkeypatch.setattr("an_control.commissioning.listen.DISCOVERY_S", 0.5)
     status, found = checked([*files(tmp_path), *LIVE[:-1], "0.5"], tmp_path)
