@@ -125,7 +125,7 @@ def wiring(tmp_path: Path) -> Path:
 def check(wiring: Path, *more: str) -> tuple[int, dict]:
     """The exit status and the findings of a check that moves the robot."""
     out = wiring.parent / "found.json"
-    words = "--live", "--move", "--namespace", "/bot", "--seconds", "0.5", "--json", str(out)
+    words = "--live", "--move", "--namespace", "/bot", "--seconds", "1.5", "--json", str(out)
     status = main(["check", str(wiring), *words, *more])
     return status, json.loads(out.read_text())
 
