@@ -11,7 +11,6 @@ import argparse
 import hashlib
 import json
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -104,24 +103,6 @@ class DoneSteps:
             self._records.pop(step.command, None)
         if self._path.exists():
             write_file(self._path, json.dumps(self._records, indent=1) + "\n")
-
-    def save_results(self, steps: Sequence[ExperimentStep], saved: Path) -> None:
-        """Copy the files that done steps have made to the folder `saved`, with this list.
-
-        In another clone `restore_results` copies them back, so that these steps need not be run.
-        """
-        folder = self._path.parent
-        made = [Path(step.makes) for step in steps if step in self and Path(step.makes).is_file()]
-        for path in [*made, self._path]:
-            copy = saved / path.relative_to(folder)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, copy)
-
-
-def restore_results(folder: Path, saved: Path) -> None:
-    """Copy the results that `DoneSteps.save_results` has saved to `folder`, if it has none yet."""
-    if saved.is_dir() and not (folder / "done.json").exists():
-        shutil.copytree(saved, folder, dirs_exist_ok=True)
 
 
 def _hash_file(path: str) -> str | None:

@@ -1,9 +1,8 @@
 """Train an Ant from nothing in eight stages: its teacher, its students and its monitor.
 
-    python -m experiments ant_policy [--list] [--save]
+    python -m experiments ant_policy [--list]
 
-The result of each stage is in report.md. Stages whose results are in the folder `saved` are not run
-again in a new clone; `--save` only copies the results of the stages that are done to that folder.
+The result of each stage is in report.md.
 """
 
 from __future__ import annotations
@@ -11,18 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.steps import (
-    DoneSteps,
-    ExperimentStep,
-    make_step_parser,
-    restore_results,
-    run_steps,
-)
+from experiments.steps import ExperimentStep, make_step_parser, run_steps
 
 RUNS = Path("runs/ant_policy")
 """Folder of the models and of their runs."""
-SAVED = Path(__file__).parent / "saved"
-"""Folder with the results of stages, from which another clone continues."""
 RECIPES = "experiments/ant_policy/recipes"
 WORN = "gain=0.6..1 friction=0.5..1 mass=0.7..1.3 lag=0..0.5"
 """Faults of a worn Ant; an episode of its teacher has one of them with probability 0.7."""
@@ -82,14 +73,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Steps that have succeeded before are skipped.
     """
-    parser = make_step_parser(__doc__)
-    parser.add_argument(
-        "--save", action="store_true", help="only save the results so far for another clone"
-    )
-    options = parser.parse_args(arguments)
-    if options.save:
-        DoneSteps(RUNS / "done.json").save_results(STEPS, SAVED)
-        return 0
-    if not options.list:
-        restore_results(RUNS, SAVED)
-    return run_steps(RUNS, STEPS, options)
+    return run_steps(RUNS, STEPS, make_step_parser(__doc__).parse_args(arguments))

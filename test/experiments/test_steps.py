@@ -20,13 +20,7 @@ from experiments.page_tables import PageTable
 from experiments.pong_late import run as pong_late
 from experiments.reality import run as reality
 from experiments.recordings import learned as recordings_learned
-from experiments.steps import (
-    DoneSteps,
-    ExperimentStep,
-    make_step_parser,
-    restore_results,
-    run_steps,
-)
+from experiments.steps import ExperimentStep, make_step_parser, run_steps
 from experiments.tables import run as tables
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,22 +83,6 @@ def smoke(name: str, folder: Path, *words: str) -> Path:
     done = subprocess.run(command, cwd=folder, env=environment, timeout=250, check=False)
     assert done.returncode == 0
     return folder / "runs/smoke" / name
-
-
-def test_steps_whose_results_were_saved_are_not_run_again_in_another_clone(tmp_path, monkeypatch):
-    runs, saved = Path("runs"), tmp_path / "saved"
-    steps = [
-        ExperimentStep(f"runs/{name}.txt", f"python -c \"open('runs/{name}.txt', 'x')\"")
-        for name in "ab"
-    ]
-    options = make_step_parser("Test.").parse_args([])
-    for clone, made in (("first", steps[:1]), ("second", steps)):
-        (tmp_path / clone).mkdir()
-        monkeypatch.chdir(tmp_path / clone)
-        restore_results(runs, saved)
-        assert run_steps(runs, made, options) == 0
-        DoneSteps(runs / "done.json").save_results(steps, saved)
-    assert sorted(path.name for path in saved.iterdir()) == ["a.txt", "b.txt", "done.json"]
 
 
 def test_a_smoke_run_of_the_tables_plays_an_episode_into_a_folder_of_its_own(tmp_path):
