@@ -398,7 +398,7 @@ class DisturbancePlan(NamedTuple):
 class DisturbedEpisode(NamedTuple):
     """A recorded episode with disturbances added: K messages to the policy, of S readings each.
 
-    The first N readings of a message are those of the robot's N own channels. Readings of the added
+    The first N readings of a message come from the robot's N own channels. Readings of the added
     channels follow: first of the copies, then of the noise channels.
 
     Attributes:

@@ -95,7 +95,7 @@ class CandidateAssignment(NamedTuple):
 
 
 class TickRecord(NamedTuple):
-    """The readings of a tick by input slot, those of the tick before, and the action between.
+    """Readings of a tick by input slot, of the tick before, and the action between the two.
 
     N is the number of input slots.
     """

@@ -44,7 +44,7 @@ class RecordedArrays:
         episode: Number of the episode of each tick (T,), from 0; a reset or an activation starts a
             new one. Ticks of the inactive node belong to no episode: -1 in the first period of
             inactivity, -2 in the second and so on. But if the node was never active in the whole
-            recording, its ticks are numbered like those of episodes.
+            recording, its ticks are numbered like the ticks of episodes.
         readings: Readings of the channels, float32 (T, N); NaN if a channel was missing.
         wanted: Commands of the policy, before limits, float64 (T, A) in physical units; NaN before
             the first one.

@@ -578,7 +578,7 @@ class ChannelTable:
 
     @property
     def expected_channel_count(self) -> int:
-        """Number of channels that should have a reading; those of them without one are missing."""
+        """Number of channels that should have a reading; a channel without one is missing."""
         return sum([feed.expected_channel_count for feed in self._feeds.values()])
 
     def stop_expecting_absent_channels(self) -> None:

@@ -128,7 +128,7 @@ class MessageConfig:
 
 
 class Actuator(Protocol):
-    """Interface of those settings of an actuator that are needed to fill a command message."""
+    """Interface of the settings of an actuator that are needed to fill a command message."""
 
     @property
     def name(self) -> str:
@@ -143,7 +143,7 @@ class Actuator(Protocol):
 
 
 class MessageFields(Protocol):
-    """Interface of those settings of a command message that are needed to fill it."""
+    """Interface of the settings of a command message that are needed to fill it."""
 
     @property
     def topic(self) -> str:

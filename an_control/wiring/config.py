@@ -243,7 +243,7 @@ class Wiring:
         return replace(self, sources=tuple(sources.values()), channels=tuple(channels.values()))
 
     def with_private_topics_below(self, node_name: str) -> Wiring:
-        """Return a copy in which private topics (`~/x`) are those of another node (`node_name/x`).
+        """Return a copy in which private topics (`~/x`) belong to another node (`node_name/x`).
 
         A node that listens in the place of the policy node then finds the same topics.
 

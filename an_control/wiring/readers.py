@@ -577,7 +577,7 @@ class GrowingReader(Reader):
 
     @property
     def expected_channel_count(self) -> int:
-        """Number of channels that should have a reading; those of them without one are missing.
+        """Number of channels that should have a reading; a channel without one is missing.
 
         With a wildcard (`*`) these are the array elements that are in the newest message or were in
         earlier ones long enough to be expected (see `ElementPresence`). If there are none, the

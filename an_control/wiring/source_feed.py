@@ -392,7 +392,7 @@ class Feed:
 
     @property
     def expected_channel_count(self) -> int:
-        """Number of channels that should have a reading; those of them without one are missing."""
+        """Number of channels that should have a reading; a channel without one is missing."""
         return self._settled + sum([reader.expected_channel_count for reader in self.growing])
 
     def make_mask_of_channels_to_report_if_lost(self) -> NDArray[np.bool_]:

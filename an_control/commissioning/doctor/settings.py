@@ -104,7 +104,7 @@ class DoctorSettings:
     crossed_effect: float = 0.5
     """Minimum relative effect of both motors of an exchange, once it is corrected."""
     block: int = 20
-    """Number of ticks whose gains are averaged, because those of neighbours are correlated."""
+    """Number of ticks whose gains are averaged, because the gains of neighbours are correlated."""
     min_sigma: float = 3.5
     """Standard errors by which the mean gain of the blocks must exceed 0."""
     fitted_sigma: float = 5.0

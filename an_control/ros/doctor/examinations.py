@@ -82,7 +82,7 @@ class Examinations:
     def set_pause_before_next_request(self, *, found: bool) -> None:
         """Set how long the pause after the next answer is, in which no request is sent.
 
-        The pause after the present answer has begun in `pop_answer` and is not changed.
+        The pause after the present answer, which `pop_answer` started, is not changed.
 
         Args:
             found: Whether the present answer has a finding. If so, the next pause is 0.5 s, else

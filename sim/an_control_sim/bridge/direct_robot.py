@@ -32,8 +32,8 @@ class DirectRobot:
         messages: A message object for each command topic, which `CommandMessage` fills.
 
     Raises:
-        WiringError: The simulation YAML does not fit its environment, or the wiring's topics, types
-            or actuators are not those of the simulation.
+        WiringError: The simulation YAML does not fit its environment, or the simulation does not
+            have the wiring's topics, types or actuators.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class DirectRobot:
             except ValueError as error:
                 robot.close()
                 names = Description(", ".join(command.names[span]))
-                allowed = f"those of {simulation.file} ({error})"
+                allowed = f"the actuators of {simulation.file} ({error})"
                 raise WiringError(wiring.file, "command.actuators", names, allowed) from error
         self._sources = [
             (sensor, [one.name for one in wiring.sources if one.topic == sensor.topic])

@@ -43,7 +43,7 @@ def derive_scrambled_wiring(
     robot.
 
     Unless the channels are image patches, the channel entry `*` comes last. It reads every element
-    that no other entry reads. These are the channels that a disturbance adds, and those of the
+    that no other entry reads. These are the channels that a disturbance adds, and channels of the
     robot that can have no entry of their own: the matches of a wildcard (an id with a `*`) that is
     not in `wildcard_matches`, and channels whose id cannot stand in a field path, such as `7` or
     `a[0]`. If the robot has no such channels, `*` has the weight 0, so that added channels do not
