@@ -117,8 +117,9 @@ class ForwardModel:
         """The period of the task's control steps in seconds."""
         self.imputes = self.sizes.imputation > 0
         """Whether the model can estimate missing channels."""
-        self._usual_change = arrays["forward.step"].astype(F32)
-        self.constant = self._usual_change <= LEAST_CHANGE
+        self.usual_change = arrays["forward.step"].astype(F32)
+        """(N,) the usual magnitude of each channel's change in a tick."""
+        self.constant = self.usual_change <= LEAST_CHANGE
         """(N,) True for channels that never changed within a training episode."""
         self.alike = np.eye(len(self.channels), dtype=bool)
         """(N, N) True for pairs of channels that read the same constant and cannot be told
@@ -166,7 +167,7 @@ class ForwardModel:
             actions = np.broadcast_to(actions, (*readings.shape[:-1], actions.shape[-1]))
         x = np.concatenate([readings, actions], -1).astype(F32)
         if self._predict_tick is not None and readings.shape == (1, len(self.channels)):
-            tick = self._predict_tick(x[0], self._weights, self._biases, self._usual_change)
+            tick = self._predict_tick(x[0], self._weights, self._biases, self.usual_change)
             return ChangePrediction(*tick)
         return self._predict_next_changes_by_numpy(x)
 
@@ -183,11 +184,34 @@ class ForwardModel:
         x = x @ weight + bias
         channels = len(self.channels)
         first, second = x[..., :channels], x[..., channels:]
-        scale = self._usual_change * np.exp(
+        scale = self.usual_change * np.exp(
             np.minimum(np.maximum(second, F32(MIN_LOG_SCALE)), F32(MAX_LOG_SCALE))
         )
         probability = F32(0.5) * np.tanh(F32(0.5) * first) + F32(0.5)
-        return ChangePrediction(first * self._usual_change, scale, probability)
+        return ChangePrediction(first * self.usual_change, scale, probability)
+
+    @one_blas_thread
+    def compute_jacobian_of_change(self, signals: np.ndarray, action: np.ndarray) -> np.ndarray:
+        """Return the derivatives (N, N) of the predicted changes with respect to the signals.
+
+        Row i, column k has the derivative of channel i's change with respect to channel k's signal.
+        Rows of binary channels are meaningless.
+
+        Args:
+            signals: (N,) the present signals by channel.
+            action: (A,) the action that follows them.
+        """
+        *hidden, (last_weight, _) = self._forward
+        count = len(self.channels)
+        x = np.concatenate([signals, action]).astype(F32)
+        derivatives = np.eye(count, len(x), dtype=F32)
+        for weight, bias in hidden:
+            x = x @ weight + bias
+            share = F32(0.5) * np.tanh(F32(0.5) * x) + F32(0.5)
+            derivatives = (derivatives @ weight) * (share * (1 + x * (1 - share)))
+            x = x * share
+        jacobian: np.ndarray = (derivatives @ last_weight[:, :count]).T
+        return jacobian * self.usual_change[:, None]
 
     def compute_expected_readings(
         self, signals: np.ndarray, action: np.ndarray

@@ -10,6 +10,7 @@ nats are costs (negative log-likelihoods in nats) above their usual value.
 |---|---|---|
 | `SensorDelayEstimator` | actions; expected and actual readings | the action that they follow |
 | `StuckSensorDetector` | readings | readings without stuck slots; whether a message came twice |
+| `SensorOffsetEstimator` | readings; expected readings; assignment | readings without offsets |
 | `RobotFitEstimator` | repeated readings; excess nats | whether the model fits the robot |
 | `SensorNoiseEstimator` | readings | the standard deviation of the noise, which enters all costs |
 | `ForwardModel` | the last signals and action | the expected readings |
@@ -46,6 +47,7 @@ from an_control.monitor.robot_fit import RobotFitEstimator
 from an_control.monitor.search import AssignmentSearch, MoveDetector, SearchPhase
 from an_control.monitor.sensor_delay import SensorDelayEstimator
 from an_control.monitor.sensor_noise import SensorNoiseEstimator
+from an_control.monitor.sensor_offset import SensorOffsetEstimator
 from an_control.monitor.settings import MONITOR
 from an_control.monitor.stuck_sensors import StuckSensorDetector
 
@@ -58,8 +60,10 @@ class MonitorTick(NamedTuple):
 
     as_read: np.ndarray
     """(N,) float32 the readings by slot, NaN where missing."""
+    corrected: np.ndarray
+    """(N,) the same readings without the sensors' offsets."""
     readings: np.ndarray
-    """(N,) the same readings, with NaN also for stuck slots."""
+    """(N,) the corrected readings, with NaN also for stuck slots."""
     action: np.ndarray
     """(A,) the action that the readings follow."""
     evidence: bool
@@ -90,6 +94,7 @@ class IdentityMonitor:
         self._imputation = ReadingImputer(forward, costs)
         self._partial = PartialAssignmentSearch(forward, costs.solve_assignment, ordered=ordered)
         self.delay = SensorDelayEstimator(forward, costs)
+        self.offset = SensorOffsetEstimator(forward)
         self.noise = SensorNoiseEstimator(forward.max_roughness, forward.binary)
         self._sensors = StuckSensorDetector(
             count, forward.still_values, self._detector.max_excess_nll
@@ -103,6 +108,8 @@ class IdentityMonitor:
         """Start an episode with the assumption that each input slot feeds its own channel."""
         self.assignment = Assignment.make_nominal(len(self.channels))
         """The estimated assignment after the last tick; only `step` replaces it."""
+        self.corrected_readings = np.full(len(self.channels), np.nan, np.float32)
+        """(N,) the last tick's readings by input slot, without the sensors' offsets."""
         self._settled = self.assignment
         """The most recent assignment that stayed for long enough to count as right."""
         self._judged = self.assignment
@@ -122,6 +129,7 @@ class IdentityMonitor:
         self._imputation.reset()
         self._partial.reset()
         self.delay.reset()
+        self.offset.reset()
         self.noise.reset()
         self._sensors.reset()
         self._costs.noise_sd = 0.0
@@ -155,14 +163,14 @@ class IdentityMonitor:
             If the sensors' readings are delayed, the policy gets predictions of the present ones.
         """
         self.delay.try_another_delay_on_stored_tick()
+        self.offset.update_offsets_from_stored_tick()
         action = self.delay.store_and_get_delayed_action(action)
-        tick = MonitorTick(
-            readings,
-            self._sensors.replace_stuck_readings_by_nan(readings),
-            action,
-            readings_follow_action,
-        )
-        self.fit.update_slow_sensors(self._sensors.mask_of_unchanged_readings, readings)
+        moving = self._sensors.replace_stuck_readings_by_nan(readings)
+        corrected = self.offset.subtract_offsets(readings, self.assignment.slots)
+        self.corrected_readings = corrected
+        moving = corrected if moving is readings else np.where(np.isnan(moving), moving, corrected)
+        tick = MonitorTick(readings, corrected, moving, action, readings_follow_action)
+        self.fit.update_slow_sensors(self._sensors.mask_of_unchanged_readings, readings, corrected)
         assignment = self.assignment.copy_without_tick_events()
         if (self.fit.model_fits_robot is False) is not self._passes:
             assignment = self._toggle_pass_through_mode(assignment)
@@ -196,6 +204,7 @@ class IdentityMonitor:
         """
         self._search.continue_postponed_work(self.assignment)
         self.delay.try_another_delay_on_stored_tick()
+        self.offset.update_offsets_from_stored_tick()
         imputation = self._imputation
         if imputation.readings is not None and imputation.signals is not None:
             action = self.delay.get_action_that_next_readings_follow(action)
@@ -231,7 +240,10 @@ class IdentityMonitor:
                 assignment, readings, imputation.readings, expectation
             )
             if assignment.slots is before:
-                self.delay.store_tick_for_trying_delays(expectation, readings[before])
+                signals = readings[before]
+                self.delay.store_tick_for_trying_delays(expectation, signals)
+                if not (assignment.lost or self.noise.sd) and (before == self._known).all():
+                    self.offset.store_tick(expectation, signals)
         if self._ordered and not assignment.lost:
             assignment = assignment.copy_with_signals_under_own_ids()
         may_follow = not assignment.lost or self.fit.limits is None
@@ -416,15 +428,17 @@ class IdentityMonitor:
         Returns:
             The new assignment, and the readings (N,) for the policy as they are wired.
         """
-        imputation, readings, slots = self._imputation, tick.as_read, assignment.slots
+        imputation, readings, slots = self._imputation, tick.corrected, assignment.slots
         before, signals = imputation.readings, imputation.signals
         if self._forward.imputes:
             self.noise.update_noise_estimate_and_check_onset(readings)
             self._copy_noise_estimate_to_costs()
         complete = tick.evidence and not np.isnan(readings).any()
         if complete and before is not None and signals is not None:
-            prediction = self._get_expected_readings(signals, tick.action).prediction
-            reads = readings[slots]
+            expectation = self._get_expected_readings(signals, tick.action)
+            prediction, reads = expectation.prediction, readings[slots]
+            if not self.noise.sd:
+                self.offset.store_tick(expectation, reads)
             excess = self._costs.compute_excess_costs_by_channel(reads - signals, reads, prediction)
             self.fit.update_fit_from_excess_nll(
                 float((excess - self._costs.compute_costs_added_by_noise(prediction)).sum()),
@@ -435,7 +449,7 @@ class IdentityMonitor:
             if assignment.slots is not slots:
                 self.fit.restart_mean_excess_costs()
         imputation.store_tick_of_pass_through_mode(readings, assignment)
-        return assignment, readings[assignment.outputs]
+        return assignment, tick.as_read[assignment.outputs]
 
     def _toggle_pass_through_mode(self, assignment: Assignment) -> Assignment:
         """Start or stop passing readings unchanged to the policy; return the new assignment.

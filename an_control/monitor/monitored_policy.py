@@ -1,10 +1,10 @@
 """A policy behind an identity monitor, which detects sensors that were rewired.
 
 With the setting "match", the policy gets every sensor's signal under the signal's own channel id,
-whichever slot the signal arrives at. With the setting "reset", the policy gets the readings as they
-are wired, and the state of channels whose signal moved is reset. Channels with ids that the task
-does not know pass unchanged. While nothing moves or is delayed, the policy gets the readings
-unchanged, to the last bit.
+whichever slot the signal arrives at, and without the sensor's constant offset. With the setting
+"reset", the policy gets the readings as they are wired, and the state of channels whose signal
+moved is reset. Channels with ids that the task does not know pass unchanged. While nothing moves,
+is delayed or has an offset, the policy gets the readings unchanged, to the last bit.
 
 With the setting "match", the monitor's assignment also counts as evidence in the attention of a
 policy that keeps such evidence.
@@ -118,7 +118,7 @@ class MonitoredPolicy(WrappingPolicy):
         if self.setting == "match":
             if self._state is not None:
                 self._move_neuron_states(self._state, before, assignment)
-                self._since.append((readings, self._action))
+                self._since.append((self.monitor.corrected_readings, self._action))
                 self._increase_evidence_for_identified_channels(self._state, assignment)
             values, ids = self._select_policy_readings(signals, values)
         else:
@@ -315,4 +315,5 @@ class MonitoredPolicy(WrappingPolicy):
             monitor.mean_excess_nll,
             monitor.delay.ticks,
             monitor.misfit_description,
+            {} if monitor.misfit_description else monitor.offset.offset_by_channel,
         )

@@ -129,7 +129,9 @@ class RobotFitEstimator:
         elif assignment_known and long and self.excess <= largest:
             self._seen = True
 
-    def update_slow_sensors(self, unchanged: np.ndarray, readings: np.ndarray) -> None:
+    def update_slow_sensors(
+        self, unchanged: np.ndarray, readings: np.ndarray, corrected: np.ndarray
+    ) -> None:
         """Update the list `slow` of input slots whose sensors are slower than the control rate.
 
         Such a sensor repeats each reading for some ticks. Each call counts the repeated readings,
@@ -139,6 +141,8 @@ class RobotFitEstimator:
         Args:
             unchanged: (N,) True for slots that read the same as at the last tick.
             readings: (N,) the readings by input slot.
+            corrected: (N,) the readings without the sensors' offsets; `readings` itself if none is
+                subtracted.
         """
         if self.limits is None:
             return
@@ -152,7 +156,9 @@ class RobotFitEstimator:
         settings = self._settings
         changes = np.maximum(self._changes, settings.min_changes)
         found = self._repeats >= settings.repeated_share * changes
-        slow = np.flatnonzero(found & ~np.isin(readings, self._still))
+        distance = np.abs(corrected[:, None] - self._still).min(1, initial=np.inf)
+        rests = distance <= (0.0 if corrected is readings else settings.resting)
+        slow = np.flatnonzero(found & ~rests)
         self.slow = slow if len(slow) > self.limits.slow else slow[:0]
         if len(self.slow):
             self._seen = False

@@ -151,6 +151,53 @@ class SensorDelaySettings:
 
 
 @dataclass(frozen=True)
+class SensorOffsetSettings:
+    """Tuned numbers for estimating the constant offsets of sensors.
+
+    They were chosen on the Ant, so that offsets of 0.05 of all joints' positions, or of roll and
+    pitch, are found within four seconds, but none on an undisturbed robot.
+    """
+
+    first_ticks: int = 300
+    """Ticks at an episode's start in which more ticks are used than later."""
+    every: int = 3
+    """Ticks from one tick from which the offsets are estimated to the next, in the first ticks, and
+    as long as an offset is likely."""
+    later_every: int = 9
+    """The same number otherwise, to save time."""
+    likely: float = 4.0
+    """Standard deviations by which an offset must differ from 0 to be likely."""
+    solve_every: int = 6
+    """Used ticks from one solution of the least squares problem to the next."""
+    products_per_tick: int = 400_000
+    """Number of multiplications that the estimation may need in a tick on average. A model that
+    needs more is used in fewer ticks."""
+    max_channels: int = 120
+    """Largest number of channels whose offsets are estimated. The time for a solution grows with
+    its third power."""
+    min_ticks: int = 100
+    """Ticks before an offset is subtracted."""
+    horizon_ticks: float = 250.0
+    """Ticks after which a tick's weight has fallen to 1 / e, because a zero may change."""
+    prior_sd: float = 0.1
+    """Standard deviation of the offsets before any reading was seen."""
+    min_certainty: float = 8.0
+    """Standard deviations by which the first offset that is subtracted must differ from 0. They are
+    too small by a factor of up to 4, because errors of successive ticks are alike."""
+    min_size: float = 0.25
+    """Size of the first offset that is subtracted, in usual changes of its channel in a tick."""
+    further_certainty: float = 4.0
+    """As `min_certainty`, for further offsets, because a robot with one offset often has more."""
+    further_size: float = 0.1
+    """As `min_size`, for further offsets."""
+    max_offset: float = 0.3
+    """Largest offset that is subtracted. The wiring doctor reports larger ones."""
+    step: float = 0.1
+    """Usual changes of a channel by which the offset that is subtracted changes in a tick, so that
+    the monitor does not take the change for a rewiring."""
+
+
+@dataclass(frozen=True)
 class DetectorSettings:
     """Tuned numbers that decide when a rewiring is suspected, or no assignment fits the readings.
 
@@ -315,6 +362,9 @@ class FitSettings:
     rounding: float = 1e-5
     """Largest change of a scaled reading that is taken for rounding, so that it says nothing about
     the rate of its sensor."""
+    resting: float = 0.01
+    """Largest distance of a reading from the value at which a contact or a constant rests, while
+    sensors' offsets are subtracted; otherwise the reading must be equal."""
     min_changes: int = 8
     """Least number of changes from which the share for `repeated_share` is computed."""
     fade: float = 0.5
@@ -439,6 +489,7 @@ class MonitorSettings:
 
     stuck: StuckSettings = StuckSettings()
     delay: SensorDelaySettings = SensorDelaySettings()
+    offset: SensorOffsetSettings = SensorOffsetSettings()
     noise: NoiseSettings = NoiseSettings()
     costs: CostSettings = CostSettings()
     detector: DetectorSettings = DetectorSettings()

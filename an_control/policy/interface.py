@@ -270,6 +270,8 @@ class MonitorReport(NamedTuple):
     misfit: str
     """Description of how the robot differs from the one that the model was trained on, which is why
     the monitor moves no signal; "" if the robot fits."""
+    offsets: dict[str, float]
+    """The constant offsets of sensors that the monitor subtracts from the readings, by channel."""
     waiting: str = ""
     """Why the policy does not act yet, although it computes the actions; "" if it acts."""
 

@@ -511,8 +511,9 @@ def make_monitor_diagnostics(
 
     Returns:
         Three values. The first is True if every sensor's signal arrives at the channel that it is
-        wired to, and False if some signal does not or if this is unknown. The second describes the
-        status in words. The third is a dict of further values, such as "rewires detected".
+        wired to and no sensor has a constant offset, and False if this is not so or unknown. The
+        second describes the status in words. The third is a dict of further values, such as
+        "rewires detected".
     """
     fine, text = False, "all signals are where they are wired"
     if report.waiting:
@@ -523,6 +524,8 @@ def make_monitor_diagnostics(
         text = "cannot tell which input slot carries which signal"
     elif report.moved:
         text = f"{len(report.moved)} signals are not where they are wired"
+    elif report.offsets:
+        text = f"subtracts constant offsets from the readings of {len(report.offsets)} channels"
     else:
         fine = True
     values = {
@@ -532,7 +535,8 @@ def make_monitor_diagnostics(
         "readings late [ticks]": report.late_ticks,
     }
     carries = {f"{slot} carries": signal for slot, signal in report.moved.items()}
-    return fine, text, values | carries
+    offsets = {f"{name} offset": f"{offset:+.3g}" for name, offset in report.offsets.items()}
+    return fine, text, values | carries | offsets
 
 
 def _compute_percentile(values: np.ndarray, percent: float) -> float:

@@ -80,7 +80,7 @@ def test_a_reading_of_a_robot_at_rest_that_changes_by_rounding_is_not_of_a_slow_
     before = np.zeros(2, np.float32)
     for tick in range(1000):
         readings = np.array([0.3 + change * (tick // 3 % 2), np.sin(tick)], np.float32)
-        fit.update_slow_sensors(readings == before, readings)
+        fit.update_slow_sensors(readings == before, readings, readings)
         before = readings
     assert fit.slow.tolist() == slow
 

@@ -285,7 +285,7 @@ def _find_largest_slow_sensor_count(forward: ForwardModel, trace: EpisodeTrace) 
     fit = RobotFitEstimator(limits, len(forward.channels), still)
     most, before = 0, np.full(len(forward.channels), np.nan)
     for readings in trace.readings:
-        fit.update_slow_sensors(readings == before, readings)
+        fit.update_slow_sensors(readings == before, readings, readings)
         most, before = max(most, len(fit.slow)), readings
     return most
 

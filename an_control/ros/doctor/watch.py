@@ -24,8 +24,9 @@ class ReadingsWatch:
 
     The policy's monitor, which predicts the next readings, judges them. They are improbable if the
     running mean of their negative log-likelihood is more than 0.35 nats a tick and channel above
-    its usual value, if the monitor is lost, or if the robot does not fit the model. They do not
-    count as improbable while the monitor reports moved signals, or the policy does not act yet.
+    its usual value, if the monitor is lost, if it subtracts offsets from the readings, or if the
+    robot does not fit the model. They do not count as improbable while the monitor reports moved
+    signals, or the policy does not act yet.
 
     Args:
         table: The channel table whose readings are recorded.
@@ -98,4 +99,5 @@ class ReadingsWatch:
         """Return whether the readings are improbable and no move of signals explains that."""
         if report.moved or report.waiting:
             return False
-        return report.excess_nll > self._doubt_nats or report.lost or bool(report.misfit)
+        improbable = report.excess_nll > self._doubt_nats or report.lost
+        return improbable or bool(report.misfit or report.offsets)
