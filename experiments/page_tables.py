@@ -19,14 +19,14 @@ SMOKE = Path("runs/smoke")
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table on a page of the documentation, and the evaluation of a model that writes it.
+    """A table of results on a page of the documentation, and the evaluation that fills it.
 
     Attributes:
         model: The name of the model's file in the folder `models`, without ".safetensors".
         page: The path of the page from the root of the repository.
         title: The title that marks the table in the page.
-        protocols: The disturbances under which the model is evaluated; all others are compared with
-            the first one.
+        protocols: The disturbances under which the model is evaluated. The first one is the
+            baseline, with which the others are compared.
         episodes: The number of episodes under each protocol.
         seed: The seed of the episodes.
         options: Further options of `an-control evaluate`.

@@ -70,7 +70,7 @@ def play(policy, orders, ids=tuple(CHANNELS)):
     found = []
     for tick, order in enumerate(orders):
         action = policy.step_array(waves(tick)[list(order)], ids)
-        found.append((action, dict(policy.monitor.channel_by_moved_slot)))
+        found.append((action, dict(policy.monitor.channel_by_rewired_slot)))
     return found
 
 

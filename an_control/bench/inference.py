@@ -32,7 +32,7 @@ from an_control.policy.sizes import (
     VisionSizes,
 )
 from an_control.policy.task import Task
-from an_control.system.interrupts import make_command_end_with_parent
+from an_control.system.interrupts import wrap_command_to_end_with_parent
 from an_control_sim.envs.tasks import ANT_SIZES, ANT_TASK, CAR_RACING_TASK, PONG_TASK
 
 CHANNELS = (28, 100, 1_000, 10_000)
@@ -95,7 +95,7 @@ def measure_tick_time_on_one_core(
     command = [sys.executable, "-m", "an_control.bench.inference", str(seconds)]
     command += [str(model)] if model is not None else ["--parts"] * compare_variants
     with subprocess.Popen(
-        make_command_end_with_parent(command),
+        wrap_command_to_end_with_parent(command),
         env=os.environ | ONE_THREAD,
         stdout=subprocess.PIPE,
         text=True,

@@ -51,7 +51,7 @@ def select_attention_keys_of_channels(policy: Policy, ids: Sequence[str]) -> np.
     """
     keys = policy.keys
     if keys is None:
-        keys = policy.patch_values
+        keys = policy.patch_vectors
     places = None if keys is None else _find_channel_indices(policy, ids)
     return None if keys is None or places is None else keys[places]
 

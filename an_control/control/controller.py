@@ -59,7 +59,7 @@ class Decision(NamedTuple):
     Attributes:
         readings: The sensor readings of the tick.
         stepped: Whether the policy made a step on these readings.
-        previous_command: The number of the command that the policy's newest step took as its
+        previous_command: The running number of the command that the policy's newest step got as its
             previous action; -1 for none.
         safe_reason: The reason why the command is the safe command; "" if it is the policy's.
         safe_cause: The text of `safe_reason` without figures that change from tick to tick, so that

@@ -117,7 +117,7 @@ class IdentityMonitor:
         self._known = self.assignment.slots
         """(N,) the slots of the last assignment that was known to be right."""
         self._shown: tuple[np.ndarray, dict[str, str]] = self._known, {}
-        """The slots for which `channel_by_moved_slot` was last computed, and the result."""
+        """The slots for which `channel_by_rewired_slot` was last computed, and the result."""
         self._passes = False
         """Whether the readings pass unchanged, because the model does not fit the robot."""
         self._stable_ticks = 0
@@ -643,7 +643,7 @@ class IdentityMonitor:
         return self._known if self.is_assignment_lost else self.assignment.slots
 
     @property
-    def channel_by_moved_slot(self) -> dict[str, str]:
+    def channel_by_rewired_slot(self) -> dict[str, str]:
         """The rewired input slots: a mapping from a slot's id to the id of the channel it feeds.
 
         A slot has the id of the channel that it was wired to.

@@ -310,7 +310,7 @@ class MonitoredPolicy(WrappingPolicy):
         return MonitorReport(
             self.setting,
             monitor.is_assignment_lost,
-            monitor.channel_by_moved_slot,
+            monitor.channel_by_rewired_slot,
             monitor.detected_move_count,
             monitor.mean_excess_nll,
             monitor.delay.ticks,

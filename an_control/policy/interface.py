@@ -159,7 +159,7 @@ class Policy(Protocol):
         return None
 
     @property
-    def patch_values(self) -> np.ndarray | None:
+    def patch_vectors(self) -> np.ndarray | None:
         """The value vectors (N, m) of the last step's image patches; None without image patches.
 
         Their weighted sums make up the attention message. The rows are in `channel_order`.

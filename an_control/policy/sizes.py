@@ -873,12 +873,12 @@ class MonitorValidation:
     A monitor detects rewirings: sensor signals that arrive at other input slots than before.
 
     Attributes:
-        max_excess: The largest excess of readings that still fit the model. The excess is how far
-            their negative log-likelihood is above its usual value, in nats a tick.
+        max_excess: Readings with a larger excess do not fit the model. The excess is how far their
+            negative log-likelihood is above its usual value, in nats a tick.
         min_gain: Nats by which another assignment of signals to slots must explain the readings
             better to replace the present one.
-        slow: The largest number of channels that at one time seemed to have a slow sensor, which
-            repeats each reading for some ticks.
+        slow: The most channels that wrongly seemed to have a slow sensor at the same time. A slow
+            sensor repeats each reading for some ticks.
         ticks: The number of simulated ticks of robots without rewiring.
         false_moves_hour: Rewirings per hour that the monitor wrongly reported in these ticks.
         found: Share (0 to 1) of moved signals that the monitor found in their new input slots. It

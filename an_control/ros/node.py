@@ -78,13 +78,13 @@ class ModelSwap:
     Args:
         controller: The controller whose policy is replaced.
         engine: The implementation that computes the policy (see `load_policy`).
-        monitor: What to do if readings arrive on other channels than before, without announcement:
-            "off", "reset" or "match" (see `load_policy`); None: as the model file says.
-        on_failure: Called on the background thread, with the reason, if a requested model cannot
-            act.
+        monitor: What to do if sensor signals move to other input slots without announcement: "off",
+            "reset" or "match" (see `load_policy`); None: as the model file says.
+        on_failure: Called on the background thread, with the reason, if a requested model cannot be
+            loaded or does not fit the wiring.
         check_rate: Whether to refuse a model that was trained at another control rate.
-        recovery: The mean change of the readings per tick below which the robot counts as standing
-            still (see `load_policy`).
+        recovery: Random actions start if the readings change by less than this per tick on average
+            (see `load_policy`).
         recorder: Records the model files that replace the policy; None: nothing is recorded.
     """
 

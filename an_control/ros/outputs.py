@@ -71,8 +71,8 @@ class CommandOutput:
 
     Any thread may use them. If a command has several messages, each on its own topic, they are sent
     together, in the wiring's order. In shadow mode the messages are sent to the topics of
-    `list_shadow_topics`, and this node has no publisher on the robot's topics. While this node does
-    not command the robot, it records the commands of other nodes.
+    `list_shadow_mode_topics`, and this node has no publisher on the robot's topics. While this node
+    does not command the robot, it records the commands of other nodes.
 
     Args:
         node: The node that owns publishers and subscriptions.
@@ -103,7 +103,7 @@ class CommandOutput:
         the change between commands counts from the command that was really sent before."""
         self._proposed = [
             node.create_publisher(type(one.message), topic, COMMAND_QOS)
-            for one, topic in zip(self._messages, list_shadow_topics(command), strict=True)
+            for one, topic in zip(self._messages, list_shadow_mode_topics(command), strict=True)
         ]
         self._publishers: list[Any] = []
         self._retiring: list[tuple[Any, float]] = []
@@ -321,7 +321,7 @@ def _have_all_messages_arrived(publisher: Any) -> bool:
         return True
 
 
-def list_shadow_topics(command: CommandConfig) -> tuple[str, ...]:
+def list_shadow_mode_topics(command: CommandConfig) -> tuple[str, ...]:
     """Return, for each message of a command, the topic to which it is sent in shadow mode.
 
     In shadow mode commands are only proposed, and not sent to the robot. The topic is `~/proposed`.

@@ -21,7 +21,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.validate_full_topic_name import validate_full_topic_name
 
-from an_control.ros.outputs import list_shadow_topics
+from an_control.ros.outputs import list_shadow_mode_topics
 from an_control.ros.parameter_table import ALL_PARAMETERS, PARAMETERS, Settings
 from an_control.wiring import Wiring, WiringError
 from an_control.wiring.checked_yaml import shorten_error
@@ -291,7 +291,7 @@ class WiringParameters:
             replace(one, topic=self._resolve_topic(wiring, f"sources.{one.name}.topic", one.topic))
             for one in wiring.sources
         ]
-        own = (*list_shadow_topics(wiring.command), *OUTPUTS)
+        own = (*list_shadow_mode_topics(wiring.command), *OUTPUTS)
         outputs = {self._node.resolve_topic_name(topic): topic for topic in own}
         for topic, key in commands.items():
             if topic in outputs:

@@ -59,7 +59,11 @@ _blocks: list[CompilationReport] = []
 
 
 def find_innermost_compilation_report() -> CompilationReport | None:
-    """Return the report of the innermost `report_compilations_in_block`; None if none is open."""
+    """Return the report to which numba compilations are now reported.
+
+    It is that of the innermost open block of `report_compilations_in_block`; None outside of such
+    blocks.
+    """
     return _blocks[-1] if _blocks else None
 
 

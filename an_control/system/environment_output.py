@@ -169,8 +169,8 @@ class EnvironmentOutput(io.TextIOBase):
         finally:
             if self._saved is not None:  # output of the evaluation after a run
                 with self.save_to_folder(self._saved.parent):
-                    self.print_notes()
-            self.print_notes()
+                    self.print_new_notes()
+            self.print_new_notes()
             if self._waiting:
                 print(
                     f"the environment printed {self.lines} lines, which are not shown; the first:"
@@ -179,8 +179,8 @@ class EnvironmentOutput(io.TextIOBase):
                 )
             self._reset()
 
-    def print_notes(self) -> None:
-        """Print to standard error the notes that were not returned or printed before."""
+    def print_new_notes(self) -> None:
+        """Print the new notes (see `pop_new_notes`) to standard error."""
         for note in self.pop_new_notes():
             print(note, file=sys.stderr)
 

@@ -67,7 +67,7 @@ def allow_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def make_command_end_with_parent(command: Sequence[str]) -> list[str]:
+def wrap_command_to_end_with_parent(command: Sequence[str]) -> list[str]:
     """Return a command line that runs a program so that it ends when its parent process ends.
 
     `setpriv` of util-linux starts the program, so that the program gets SIGTERM when its parent
@@ -94,7 +94,7 @@ def run_child_process(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes
     """
     import subprocess
 
-    process = subprocess.Popen(make_command_end_with_parent(command), start_new_session=True)
+    process = subprocess.Popen(wrap_command_to_end_with_parent(command), start_new_session=True)
     try:
         yield process
     finally:

@@ -55,8 +55,8 @@ class RobotGraph:
         scrambler: Full name of the scrambler, which disturbs readings; "" if there is none.
         simulator: Full name of the simulator; "" if there is none.
         others: Policy nodes of other robots.
-        topics: The topics to subscribe to, by the names that the page uses for them, such as
-            "joints".
+        topics: Maps the name that the live page uses for a topic, such as "joints", to the topic to
+            subscribe to.
     """
 
     policy: str = ""

@@ -152,7 +152,11 @@ def encode_image_message(image: Any) -> bytes | None:
 
 
 def encode_pixels(pixels: NDArray[np.uint8]) -> bytes:
-    """Return a picture (H, W, 3) in rgb as a binary message for the page."""
+    """Return an RGB picture (H, W, 3) as a binary message for the live page.
+
+    The message has the width and the height of the picture, two bytes each, and then its pixels row
+    by row. Of a large picture it has only every second (third, ...) row and column.
+    """
     every = -(-max(pixels.shape[:2]) // MOST_PIXELS)
     pixels = pixels[::every, ::every]
     return struct.pack("<HH", pixels.shape[1], pixels.shape[0]) + pixels.tobytes()

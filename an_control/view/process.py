@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from an_control.system.interrupts import make_command_end_with_parent
+from an_control.system.interrupts import wrap_command_to_end_with_parent
 
 if TYPE_CHECKING:
     from launch.actions import ExecuteProcess
@@ -73,5 +73,5 @@ def make_live_page_launch_action(namespace: str, port: int | str) -> ExecuteProc
 
     if missing := [one for one in PACKAGES if importlib.util.find_spec(one) is None]:
         raise RuntimeError(f"view:=true needs {missing[0]}: pip install 'an_control[view]'")
-    command = make_command_end_with_parent(make_live_page_command_line(namespace, port))
+    command = wrap_command_to_end_with_parent(make_live_page_command_line(namespace, port))
     return ExecuteProcess(cmd=command, name="view", output="screen")

@@ -79,7 +79,10 @@ class NumberField:
 
     @cached_property
     def path(self) -> str:
-        """Dotted path of attributes from the message to the field, without elements of arrays."""
+        """Dotted path of attributes from the message to the field, without indices of arrays.
+
+        For example, it is ``a.b`` for the field ``a[2].b``.
+        """
         return ".".join(access.name for access in self.accesses)
 
     @cached_property
@@ -89,7 +92,11 @@ class NumberField:
 
     @cached_property
     def needs_nested_reader(self) -> bool:
-        """Whether the slow `NestedReader` is needed, for a list of messages or a single octet."""
+        """Whether only the slow `NestedReader` can read this field.
+
+        It is needed if the path to the field passes a list of messages, or if the field is a single
+        octet, which is a bytes object in Python.
+        """
         lists = any(access.key is not None for access in self.accesses[:-1])
         on_list = self.function is not None and self.accesses[-1].key is not None
         return lists or on_list or (self.base == "octet" and self.accesses[-1].key is None)

@@ -404,10 +404,10 @@ class Feed:
         return np.concatenate(masks) if masks else np.zeros(0, bool)
 
     def make_mask_of_channels_with_explained_absence(self) -> NDArray[np.bool_]:
-        """Return a mask (n,) of the channels whose absence is explained in the diagnostics.
+        """Return a mask (n,), True for channels of which the diagnostics say why they are absent.
 
         They are the channels whose loss is reported to the user, and all channels of a wildcard
-        (`*`) whose array elements are identified by index.
+        (`*`) whose array elements are identified by index, because the array may be shorter.
         """
         masks = [
             np.ones(len(reader.ids), bool)

@@ -112,9 +112,14 @@ class SearchedTask:
         return [json.loads(path.read_text()) for path in found]
 
     def read_validation_curves(self, folder: Path, kind: str) -> list[np.ndarray]:
-        """Return the learning curve of each run of one kind, a key of `KINDS`.
+        """Return the learning curves of all runs of one kind.
 
-        Each is an array (3, V); see `read_validation_curve`.
+        Args:
+            folder: The folder of all runs.
+            kind: A key of `KINDS`.
+
+        Returns:
+            For each run an array (3, V) as `read_validation_curve` returns it.
         """
         found = sorted((folder / self.name).glob(f"{kind}-*/metrics.jsonl"))
         curves = [

@@ -52,10 +52,15 @@ def draw_random_training_settings(settings_index: int, seed: int) -> DrawnSettin
 
 
 def find_best_random_settings_index(results: list[TrainingResult], memory: ComparedMemory) -> int:
-    """Return the index of the random settings with which a network's training scored best.
+    """Return the number of the random training settings with which a memory scored best.
 
-    It is the index that `draw_random_training_settings` takes. Of equal scores, the one with the
-    lowest loss is best. Results of other trainings than those with random settings are ignored.
+    `draw_random_training_settings` draws the settings of that number again. Of equal scores, the
+    one with the lowest loss is best.
+
+    Args:
+        results: The results of all trainings. Those of other memories, and those with other than
+            random settings, are ignored.
+        memory: The memory (recurrent network) whose trainings are compared.
     """
     own = [one for one in results if one["stage"] == "draw" and one["memory"] == memory.name]
     best = max(own, key=lambda one: (one["score"], -np.inf if one["diverged"] else -one["loss"]))
@@ -75,7 +80,7 @@ class MemoryComparison:
         self._folder, self._budget, self._seed = folder, budget, seed
         checkpoint = folder.load_checkpoint()
         done = 0 if checkpoint is None else checkpoint["done"]
-        self.lines: list[TrainingResult] = list(folder.read_metrics(done))
+        self.lines: list[TrainingResult] = list(folder.read_metrics_of_first_steps(done))
         """Results of the finished trainings."""
 
     @staticmethod

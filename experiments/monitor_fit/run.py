@@ -369,9 +369,9 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Test identity monitors on changed robots, and return the exit status.
+    """Test identity monitors on robots with other mass, friction, motors or sensor rates.
 
-    Cells of the results table that are complete already are skipped.
+    Return the exit status. Cells of the results table that are complete already are skipped.
     """
     measure_unfinished_cells(parse_arguments(arguments))
     return 0

@@ -107,10 +107,12 @@ class Arm:
 def summarise_command_timing(
     hz: float, commands: list[tuple[float, list[float]]], settle_s: float
 ) -> dict[str, float]:
-    """Return figures about received commands by name: rate, gaps between them, largest change.
+    """Return figures about received commands: their rate, gaps, and largest change of a value.
 
-    A command is a pair of its time of arrival in seconds and its values. Those of the first
-    `settle_s` seconds are left out. `hz` is the rate of the sensors, which is copied to the result.
+    Args:
+        hz: The rate of the sensors, which is copied to the result.
+        commands: For each command its time of arrival in seconds and its values.
+        settle_s: Commands of the first `settle_s` seconds are left out.
     """
     begin_s = commands[0][0] + settle_s
     times_s = np.array([at for at, _ in commands if at >= begin_s])

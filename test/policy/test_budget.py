@@ -132,7 +132,7 @@ def test_signals_are_found_again_after_readings_that_nothing_explains(ticks, ord
     for tick in range(40):
         policy.step_array(waves(tick)[list(order)], ids)
     expected = {CHANNELS[slot]: CHANNELS[place] for slot, place in enumerate(order)}
-    assert policy.monitor.channel_by_moved_slot == {a: b for a, b in expected.items() if a != b}
+    assert policy.monitor.channel_by_rewired_slot == {a: b for a, b in expected.items() if a != b}
 
 
 def test_a_search_that_the_budget_stops_continues_at_the_next_ticks():
@@ -146,10 +146,10 @@ def test_a_search_that_the_budget_stops_continues_at_the_next_ticks():
         policy.step_array(values, ids)
     for tick in range(300):
         policy.step_array(waves(tick)[list(TURNED)], ids)
-        if len(policy.monitor.channel_by_moved_slot) == 5:
+        if len(policy.monitor.channel_by_rewired_slot) == 5:
             break
     assert [
-        CHANNELS.index(policy.monitor.channel_by_moved_slot[name]) for name in CHANNELS
+        CHANNELS.index(policy.monitor.channel_by_rewired_slot[name]) for name in CHANNELS
     ] == list(TURNED)
 
 

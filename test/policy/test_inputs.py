@@ -74,6 +74,6 @@ def test_a_reset_leaves_no_patches_attention(sizes):
     policy = make_policy(make_random_model(sizes, seed=1))
     shape = sizes.stack, sizes.patch, sizes.patch
     policy.step_array(np.full((3, *shape), 7, np.uint8), ("a", "b", "c"))
-    assert policy.attention.shape[1] == len(policy.patch_values) == len(policy.channel_order) == 3
+    assert policy.attention.shape[1] == len(policy.patch_vectors) == len(policy.channel_order) == 3
     policy.reset()
-    assert policy.attention.shape[1] == len(policy.patch_values) == len(policy.channel_order) == 0
+    assert policy.attention.shape[1] == len(policy.patch_vectors) == len(policy.channel_order) == 0

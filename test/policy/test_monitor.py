@@ -94,7 +94,7 @@ def test_a_channel_that_stays_away_does_not_make_it_see_moves():
     policy = make_policy(monitored_model(), "match")
     for tick in range(80):
         policy.step_array(waves(tick)[:4], tuple(CHANNELS[:4]))
-    assert policy.monitor.detected_move_count == 0 and policy.monitor.channel_by_moved_slot == {}
+    assert policy.monitor.detected_move_count == 0 and policy.monitor.channel_by_rewired_slot == {}
 
 
 @pytest.mark.parametrize("lost_at", [0, 30])
@@ -114,7 +114,7 @@ def test_missing_channels_are_imputed_where_the_wiring_is_known(engine, lost_at)
             full[[1, 4]] = model.arrays["imputation.typical"][0, [1, 4]]
         action = policy.step_array(values, tuple(CHANNELS))
         assert action.tobytes() == alone.step_array(full, tuple(CHANNELS)).tobytes()
-    assert policy.monitor.detected_move_count == 0 and policy.monitor.channel_by_moved_slot == {}
+    assert policy.monitor.detected_move_count == 0 and policy.monitor.channel_by_rewired_slot == {}
 
 
 def test_with_an_unknown_wiring_nothing_is_imputed():
@@ -153,7 +153,7 @@ def test_an_unknown_order_is_found_while_a_channel_is_missing(engine):
     policy = make_policy(telling_apart(imputing_model(np.full(5, 7.0))), "match", engine=engine)
     for tick in range(30):
         policy.step_array(missing_one(tick, TURNED), tuple(CHANNELS))
-    assert here(policy.monitor.channel_by_moved_slot) == here(ELSEWHERE)
+    assert here(policy.monitor.channel_by_rewired_slot) == here(ELSEWHERE)
     assert set(policy.channel_order) == set(CHANNELS)  # the missing one is imputed
 
 
@@ -166,7 +166,7 @@ def test_signals_that_move_while_a_channel_is_missing_are_found_at_once(engine, 
         expected = plain.step_array(missing_one(tick, STRAIGHT), tuple(CHANNELS))
         found = moving.step_array(missing_one(tick, order), tuple(CHANNELS))
         assert found.tobytes() == expected.tobytes()
-    assert here(moving.monitor.channel_by_moved_slot) == here(ELSEWHERE)
+    assert here(moving.monitor.channel_by_rewired_slot) == here(ELSEWHERE)
     assert plain.monitor.detected_move_count == 0 and moving.monitor.detected_move_count == 1
 
 
@@ -178,7 +178,7 @@ def test_an_order_that_was_known_stays_when_a_sensor_fails_whatever_the_classifi
             values[TURNED[2]] = np.nan
             values *= 1.0 + 0.1 * (tick - 40)  # changes as no channel does, and does not jump
         policy.step_array(values, tuple(CHANNELS))
-    assert policy.monitor.channel_by_moved_slot == {}
+    assert policy.monitor.channel_by_rewired_slot == {}
 
 
 def test_a_wrong_order_is_not_sought_by_a_tick_that_is_no_evidence():
@@ -187,7 +187,7 @@ def test_a_wrong_order_is_not_sought_by_a_tick_that_is_no_evidence():
         policy.step_array(missing_one(tick, STRAIGHT), tuple(CHANNELS))
     policy.ignore_next_readings_for_wiring()
     policy.step_array(missing_one(40, TURNED), tuple(CHANNELS))
-    assert policy.monitor.channel_by_moved_slot == {} and not policy.monitor.assignment.detected
+    assert policy.monitor.channel_by_rewired_slot == {} and not policy.monitor.assignment.detected
 
 
 def test_a_channel_that_stands_still_where_it_moved_to_is_not_stuck(engine):
@@ -202,7 +202,10 @@ def test_a_channel_that_stands_still_where_it_moved_to_is_not_stuck(engine):
         values[0] = 0.4
         policy.step_array(values if tick < 30 else values[swapped], tuple(CHANNELS))
         if tick > 31:
-            assert policy.monitor.channel_by_moved_slot == {"wave_0": "wave_1", "wave_1": "wave_0"}
+            assert policy.monitor.channel_by_rewired_slot == {
+                "wave_0": "wave_1",
+                "wave_1": "wave_0",
+            }
             assert not policy.monitor.assignment.lost
 
 
@@ -281,7 +284,7 @@ def test_a_reset_starts_again_from_the_nominal_wiring():
     policy = make_policy(monitored_model(), "match")
     first = play(policy, [STRAIGHT] * 10 + [TURNED] * 10)
     policy.reset()
-    assert policy.monitor.channel_by_moved_slot == {} and policy.monitor.detected_move_count == 0
+    assert policy.monitor.channel_by_rewired_slot == {} and policy.monitor.detected_move_count == 0
     again = play(policy, [STRAIGHT] * 10 + [TURNED] * 10)
     assert [action.tobytes() for action, _ in first] == [action.tobytes() for action, _ in again]
 
@@ -291,13 +294,13 @@ def test_a_tick_after_a_command_that_no_action_stands_for_is_no_evidence():
     for ignored, beliefs in ((False, [False, True]), (True, [False, False])):
         policy = make_policy(monitored_model(), "match")
         play(policy, [STRAIGHT] * 30)
-        believed = [bool(policy.monitor.channel_by_moved_slot)]
+        believed = [bool(policy.monitor.channel_by_rewired_slot)]
         if ignored:
             policy.ignore_next_readings_for_wiring()
         readings = waves(30)[moved]
         policy.step_array(readings, tuple(CHANNELS))
         believed.append(
-            bool(policy.monitor.channel_by_moved_slot) or policy.monitor.assignment.detected
+            bool(policy.monitor.channel_by_rewired_slot) or policy.monitor.assignment.detected
         )
         assert believed == beliefs
 
@@ -314,7 +317,7 @@ def test_working_ahead_for_the_next_tick_changes_no_bit():
             plain.previous_action = ahead.previous_action = draw.uniform(-1.0, 1.0, 2)
         same = plain.step_array(readings, tuple(CHANNELS))
         assert ahead.step_array(readings, tuple(CHANNELS)).tobytes() == same.tobytes()
-        assert ahead.monitor.channel_by_moved_slot == plain.monitor.channel_by_moved_slot
+        assert ahead.monitor.channel_by_rewired_slot == plain.monitor.channel_by_rewired_slot
         ahead.prepare_next_tick()
 
 

@@ -58,7 +58,7 @@ def test_noisy_readings_are_smoothed_and_quiet_ones_keep_their_bits():
     monitor.reset()
     given, got = errors(monitor, [STRAIGHT] * 120, 0.02)[60:].mean(0)
     assert given < 0.8 * got
-    assert monitor.channel_by_moved_slot == {}
+    assert monitor.channel_by_rewired_slot == {}
 
 
 def test_noisy_readings_are_smoothed_also_while_a_channel_is_missing():
@@ -72,7 +72,7 @@ def test_noisy_readings_are_smoothed_also_while_a_channel_is_missing():
         monitor_errors.append(np.abs(given - waves(tick))[:4].mean())
         noises.append(np.abs(noise)[:4].mean())
     assert np.mean(monitor_errors[60:]) < 0.8 * np.mean(noises[60:])
-    assert monitor.channel_by_moved_slot == {}
+    assert monitor.channel_by_rewired_slot == {}
 
 
 def search_with_one_missing(classified, ordered):
@@ -135,7 +135,7 @@ def test_signals_that_move_are_found_among_noise_too():
     monitor = noisy_monitor()
     errors(monitor, [STRAIGHT] * 80 + [TURNED] * 40, 0.02)
     names = {CHANNELS[slot]: CHANNELS[place] for slot, place in enumerate(TURNED)}
-    assert monitor.channel_by_moved_slot == names
+    assert monitor.channel_by_rewired_slot == names
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

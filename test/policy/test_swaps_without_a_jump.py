@@ -33,8 +33,8 @@ def found_after(monitor, ticks):
         readings = signals(tick)
         monitor.step(readings[SWAPPED] if tick >= SWAPPED_AT else readings, np.zeros(2, np.float32))
         monitor.prepare_next_tick(np.zeros(2, np.float32))
-        if monitor.channel_by_moved_slot:
-            assert monitor.channel_by_moved_slot == FOUND
+        if monitor.channel_by_rewired_slot:
+            assert monitor.channel_by_rewired_slot == FOUND
             return tick - SWAPPED_AT
     return None
 
@@ -70,4 +70,4 @@ def test_a_robot_that_moves_otherwise_than_predicted_has_no_swapped_channels(dri
         readings[2] += drift * tick
         monitor.step(readings, np.zeros(2, np.float32))
         monitor.prepare_next_tick(np.zeros(2, np.float32))
-    assert monitor.channel_by_moved_slot == {} and monitor.detected_move_count == 0
+    assert monitor.channel_by_rewired_slot == {} and monitor.detected_move_count == 0

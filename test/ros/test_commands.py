@@ -17,7 +17,7 @@ from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory
 
 from an_control.control.controller import _set_previous_action
-from an_control.ros.outputs import list_shadow_topics
+from an_control.ros.outputs import list_shadow_mode_topics
 
 BASE = """command:
   - topic: cmd_vel
@@ -167,7 +167,7 @@ def test_shadow_proposes_below_one_topic_each_and_commands_nothing(stand, refere
 
 def test_the_topics_of_proposals_differ_where_those_of_commands_do():
     def list_topics(*topics: str) -> tuple[str, ...]:
-        return list_shadow_topics(
+        return list_shadow_mode_topics(
             SimpleNamespace(messages=[SimpleNamespace(topic=t) for t in topics])
         )
 

@@ -41,12 +41,12 @@ def diagnose(
     Args:
         recording: 5 to 20 s of the moving robot, with the channels of the model in its order.
         forward: Forward model of these channels and actuators.
-        list_undetectable: Whether to find out which mistakes could not be found in this recording,
-            which takes a fifth of the time.
+        list_undetectable: Whether to find out, too, which mistakes could not be found in this
+            recording. That is a fifth of the whole computing time.
 
     Returns:
-        The diagnosis. It has no findings if nothing is wrong, or if the recording is too short; a
-        note then says so.
+        The diagnosis. It has no findings if nothing is wrong. It has none, too, if the recording is
+        too short, which a note says.
     """
     case = Case.from_recording(recording, forward)
     likelihood, ticks = case.likelihood, case.ticks

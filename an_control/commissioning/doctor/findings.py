@@ -205,7 +205,14 @@ def _format_number(value: float) -> str:
 
 
 def make_notes_on_lag_and_excess(case: Case, excess: float, any_found: bool) -> list[str]:
-    """Return remarks on a lag of all readings, and on an excess that no mistake explains."""
+    """Return remarks for the report: on a lag of all readings, and on readings left unexplained.
+
+    Args:
+        case: The examined recording.
+        excess: How far the readings' negative log-likelihood is above its usual value after the
+            corrections of all findings, in nats a tick.
+        any_found: Whether any mistake was found.
+    """
     notes = []
     if lag := case.likelihood.lag:
         notes.append(f"all readings are {lag} tick{'s' * (lag > 1)} late: no mistake of the wiring")

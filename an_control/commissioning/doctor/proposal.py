@@ -53,7 +53,13 @@ def list_hypotheses(
 
 
 def find_motor_groups(actuators: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Return the indices of motors that one mistake may affect together, by the group's name."""
+    """Return groups of motors that one mistake may affect together, such as those of one leg.
+
+    Motors form a group if their names are similar; all motors are a group, too.
+
+    Returns:
+        The indices of each group's motors in `actuators`, by the group's name.
+    """
     groups = find_groups_of_similar_ids(actuators, None)
     everything = tuple(range(len(actuators)))
     if len(everything) > 1 and everything not in groups.values():

@@ -247,13 +247,15 @@ def _find_sign_of_work(
 
 
 def find_response_delay(fit: SystemFit) -> int | None:
-    """Return the shortest delay of a sensor, in ticks, with which its response can be explained.
+    """Return the shortest delay in ticks with which a model explains a sensor's response.
 
     A longer delay may explain it as well, because a slow motor looks like a delay. The result is
-    None if no fit explains the share `MIN_FIT` of the response's variance.
+    None if the model explains less than the share `MIN_FIT` of the response's variance with each
+    delay.
 
     Args:
-        fit: The result of `fit_mass_spring_damper` for the response.
+        fit: The fits of the model to the response, one for each delay, from
+            `fit_mass_spring_damper`.
     """
     errors = fit.rising if fit.rising.min() < fit.falling.min() else fit.falling
     least = float(errors.min())

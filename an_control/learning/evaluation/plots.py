@@ -56,7 +56,7 @@ class AttentionTrace:
             disturber: Object that permuted the signals and knows their true order.
         """
         attention, report = policy.attention, policy.monitor_report
-        keys = policy.patch_values if policy.keys is None else policy.keys
+        keys = policy.patch_vectors if policy.keys is None else policy.keys
         if attention is None or keys is None:
             return
         matched = report is not None and report.setting == "match"

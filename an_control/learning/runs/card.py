@@ -210,11 +210,11 @@ class MetricsBoard:
             self._writer = SummaryWriter(str(folder.path / "tensorboard"), purge_step=done + 1)
 
     def add_metrics(self, metrics: Mapping[str, Any], step_name: str) -> None:
-        """Write those metrics of one step that are numbers.
+        """Write the numeric metrics of one step to the TensorBoard file; skip all others.
 
         Args:
             metrics: Metrics of one step, by name.
-            step_name: Name of the metric that is the number of the step, such as "generation".
+            step_name: Key in `metrics` of the step's number, such as "generation".
         """
         if self._writer is not None:
             for name, value in metrics.items():

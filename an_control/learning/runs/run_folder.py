@@ -288,7 +288,7 @@ class RunFolder:
         except CheckpointError as error:
             raise RunError(f"{self.path / CHECKPOINT}: {error}") from error
 
-    def read_metrics(self, steps: int) -> list[dict[str, Any]]:
+    def read_metrics_of_first_steps(self, steps: int) -> list[dict[str, Any]]:
         """Return the metrics of the first `steps` steps of the run, from `metrics.jsonl`.
 
         The file may also hold metrics of later steps, which were made after the checkpoint was

@@ -116,7 +116,7 @@ class RunLoop:
                 raise RunError(f"{folder.path / CHECKPOINT}: {error}") from error
             self.done, self._best = state["done"], state["best"]
             self._wall_s, self._cpu_s = state["wall_s"], state["cpu_s"]
-        self.metrics = folder.read_metrics(self.done)
+        self.metrics = folder.read_metrics_of_first_steps(self.done)
 
     @property
     def is_finished(self) -> bool:

@@ -220,7 +220,7 @@ class PatchAttention:
         return np.asarray(self._exponential / self._sum[:, -1:], F32)
 
     @property
-    def patch_values(self) -> np.ndarray:
+    def patch_vectors(self) -> np.ndarray:
         """A copy of the last tick's patch vectors (N, m); their weighted sums make up the message.
 
         They are the values; with pooling by multihead attention (PMA), the sums of key and value.

@@ -108,10 +108,10 @@ class VisionNeuron(PreviousActionMixin, Policy):
         return self._attend.attention[:, : len(self._ids)]  # none after a reset
 
     @property
-    def patch_values(self) -> np.ndarray:
+    def patch_vectors(self) -> np.ndarray:
         """The value vectors (N, m) of the last step's patches.
 
         The attention message consists of their sums, weighted by attention. There is a row for each
         patch, in `channel_order`, and a column for each of the m entries of a row of the message.
         """
-        return self._attend.patch_values[: len(self._ids)]
+        return self._attend.patch_vectors[: len(self._ids)]

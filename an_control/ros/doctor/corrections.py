@@ -64,7 +64,7 @@ class RunningFinding:
         return 0 if self.alternatives else POINTS[self.certainty]
 
     @property
-    def shortened_member_names(self) -> str:
+    def short_member_list(self) -> str:
         """The names of the wrongly wired channels or actuators; after four of them "and N more"."""
         more = len(self.members) - 4
         return ", ".join(self.members[:4]) + (f" and {more} more" if more > 0 else "")
@@ -72,7 +72,7 @@ class RunningFinding:
     @property
     def problem_sentence(self) -> str:
         """The names of the channels or actuators, and what is wrong with them."""
-        return f"{self.shortened_member_names} {self.text}"
+        return f"{self.short_member_list} {self.text}"
 
     @property
     def certainty_with_log_odds(self) -> str:
@@ -176,7 +176,7 @@ class Corrections:
         self._originals = {**before, **self._originals}
         finding.corrected = True
         self._logger.warning(
-            f"doctor: corrected while the node runs: {finding.shortened_member_names}:"
+            f"doctor: corrected while the node runs: {finding.short_member_list}:"
             f" {finding.correction}; the wiring file is unchanged"
             " (service undo_corrections: back to the file)"
         )

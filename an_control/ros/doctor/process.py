@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from an_control.system.interrupts import make_command_end_with_parent
+from an_control.system.interrupts import wrap_command_to_end_with_parent
 
 START = (
     "import os, sys\n"
@@ -128,7 +128,7 @@ class DoctorProcess:
 
     @staticmethod
     def _start_process() -> subprocess.Popen[bytes]:
-        command = make_command_end_with_parent([sys.executable, "-c", START])
+        command = wrap_command_to_end_with_parent([sys.executable, "-c", START])
         one_thread = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
         return subprocess.Popen(
             command,

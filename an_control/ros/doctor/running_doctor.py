@@ -248,7 +248,7 @@ class RunningDoctor:
         for number, one in enumerate(self.findings, 1):
             state = "yes" if one.corrected else "no" if one.conversions else "by hand only"
             values |= {
-                f"{number} what": one.shortened_member_names,
+                f"{number} what": one.short_member_list,
                 f"{number} is wrong": one.text,
                 f"{number} how sure": one.certainty_with_log_odds,
                 f"{number} would become": one.correction,

@@ -70,7 +70,7 @@ class AntWorld:
         self.rebuild(np.zeros(len(JOINTS)))
 
     def rebuild(self, joint_position: np.ndarray) -> None:
-        """Replace the world by a new one with the floor and an ant whose joints are at rest.
+        """Replace the world by a new one with the floor and an ant that does not move.
 
         Args:
             joint_position: The angles of the joints (8,) in rad.
