@@ -227,6 +227,7 @@ class Knowing:
     def reset(self): ...
 
     def step(self, readings, action, *, readings_follow_action=True):
+        self.corrected_readings = readings
         return readings
 
 
@@ -262,6 +263,7 @@ class Mistaken:
             slots = np.array([1, 0, 2, 3, 4]) if assignment.detected else np.arange(5)
             assignment = assignment._replace(slots=slots, outputs=slots)
         self.assignment, self.ticks = assignment, self.ticks + 1
+        self.corrected_readings = readings
         return readings[assignment.slots]
 
 
