@@ -242,8 +242,8 @@ class IdentityMonitor:
             if assignment.slots is before:
                 signals = readings[before]
                 self.delay.store_tick_for_trying_delays(expectation, signals)
-                if not (assignment.lost or self.noise.sd) and (before == self._known).all():
-                    self.offset.store_tick(expectation, signals)
+                if not assignment.lost and (before == self._known).all():
+                    self.offset.store_tick(expectation, signals, self.noise.sd)
         if self._ordered and not assignment.lost:
             assignment = assignment.copy_with_signals_under_own_ids()
         may_follow = not assignment.lost or self.fit.limits is None
@@ -437,8 +437,7 @@ class IdentityMonitor:
         if complete and before is not None and signals is not None:
             expectation = self._get_expected_readings(signals, tick.action)
             prediction, reads = expectation.prediction, readings[slots]
-            if not self.noise.sd:
-                self.offset.store_tick(expectation, reads)
+            self.offset.store_tick(expectation, reads, self.noise.sd)
             excess = self._costs.compute_excess_costs_by_channel(reads - signals, reads, prediction)
             self.fit.update_fit_from_excess_nll(
                 float((excess - self._costs.compute_costs_added_by_noise(prediction)).sum()),

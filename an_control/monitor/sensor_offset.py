@@ -11,6 +11,7 @@ forgetting; Ljung 1999, "System Identification", section 11.2).
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,21 @@ from an_control.monitor.forward_model import ExpectedReadings, ForwardModel
 from an_control.monitor.settings import FREEDOM, MONITOR
 
 F32 = np.float32
+
+
+class StoredTick(NamedTuple):
+    """A tick from which the offsets are to be estimated."""
+
+    expectation: ExpectedReadings
+    """The signals that were expected in this tick."""
+    signals: np.ndarray
+    """(N,) the signals of this tick by channel, after the offsets were subtracted."""
+    noise_sd: float
+    """The standard deviation of the noise that all sensors have."""
+    previous_offsets: np.ndarray
+    """(N,) the offsets that were subtracted in the tick before."""
+    offsets: np.ndarray
+    """(N,) the offsets that were subtracted in this tick."""
 
 
 class SensorOffsetEstimator:
@@ -55,7 +71,7 @@ class SensorOffsetEstimator:
         self._ticks = self._used_ticks = self._gap = 0
         self._likely = False
         """Whether any offset is likely."""
-        self._stored: tuple[ExpectedReadings, np.ndarray, np.ndarray, np.ndarray] | None = None
+        self._stored: StoredTick | None = None
         self._previous = self.offsets
         """(N,) what was subtracted in the tick before."""
         self._matrix = np.zeros((estimated, estimated))
@@ -87,7 +103,9 @@ class SensorOffsetEstimator:
         corrected[slots] -= self.offsets
         return corrected
 
-    def store_tick(self, expectation: ExpectedReadings, signals: np.ndarray) -> None:
+    def store_tick(
+        self, expectation: ExpectedReadings, signals: np.ndarray, noise_sd: float = 0.0
+    ) -> None:
         """Store a tick for the next `update_offsets_from_stored_tick`, unless it is skipped.
 
         Args:
@@ -95,6 +113,7 @@ class SensorOffsetEstimator:
                 from which the offsets of the last tick were subtracted.
             signals: (N,) the signals of this tick by channel, after `subtract_offsets`. The tick is
                 not used if one is NaN.
+            noise_sd: The standard deviation of the noise that all sensors have.
         """
         if np.isnan(signals).any() or np.isnan(expectation.signals).any():
             return
@@ -104,14 +123,14 @@ class SensorOffsetEstimator:
         often = self._likely or self._ticks <= settings.first_ticks
         every = settings.every if often else settings.later_every
         if self._gap >= max(every, self._least_gap) and len(self._channels):
-            self._stored = expectation, signals, self._previous, self.offsets
+            self._stored = StoredTick(expectation, signals, noise_sd, self._previous, self.offsets)
 
     def update_offsets_from_stored_tick(self) -> None:
         """Estimate the offsets anew if a tick is stored, and decide which ones to subtract."""
         if self._stored is None:
             return
         settings, channels = self._settings, self._channels
-        (start, action, prediction, *_), signals, before, now = self._stored
+        (start, action, prediction, *_), signals, noise_sd, before, now = self._stored
         self._stored = None
         jacobian = self._forward.compute_jacobian_of_change(start, action)[
             np.ix_(channels, channels)
@@ -119,6 +138,7 @@ class SensorOffsetEstimator:
         change = (signals + now) - (start + before)
         error = (change - prediction.change[0])[channels].astype(np.float64)
         scale = prediction.scale[0][channels].astype(np.float64)
+        scale = np.sqrt(scale**2 + MONITOR.costs.noise_variances * noise_sd**2)
         reads, binary = signals[channels[self._binary]] + now[channels[self._binary]], self._binary
         jacobian[binary] = 0.0
         jacobian[binary, binary] = -1.0

@@ -204,11 +204,11 @@ def test_the_jacobian_is_the_derivative_of_the_prediction():
     assert np.abs(jacobian - numeric).max() < 0.002 * np.abs(numeric).max()
 
 
-def walk(policy, offset_by_channel, ticks):
-    """Let the Ant walk for some ticks with sensors that have offsets."""
+def walk(policy, offset_by_channel, ticks, noise=0.0):
+    """Let the Ant walk for some ticks with sensors that have offsets, and perhaps noise."""
     env = make_environment(find_environment_id("ant"))
     start = make_evaluation_seeds(1, 1)[0]
-    disturber = Disturber(ANT_CHANNELS, DisturbanceSettings(), 1)
+    disturber = Disturber(ANT_CHANNELS, DisturbanceSettings.from_values({"jitter": noise}), 1)
     disturber.start_episode(start.episode)
     policy.reset()
     live = LiveEpisode(env, start.environment, disturber, ANT_CHANNELS)
@@ -236,6 +236,21 @@ def test_the_walking_ant_gets_readings_without_the_offsets_of_its_sensors(offset
     assert not fine and text.startswith("subtracts constant offsets from the readings of")
     name = next(iter(offset_by_channel))
     assert values[f"{name} offset"] == f"{found[name]:+.3g}"
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.05])
+def test_noise_is_not_taken_for_an_offset(noise):
+    policy = load_policy("ant")
+    walk(policy, {}, 420, noise)
+    assert policy.monitor_report.offsets == {}
+
+
+def test_offsets_are_found_behind_noise_too_but_later():
+    policy = load_policy("ant")
+    walk(policy, {"roll": 0.1, "pitch": 0.1}, 900, noise=0.02)
+    found = policy.monitor_report.offsets
+    assert found["roll"] == pytest.approx(0.1, abs=0.03)
+    assert found["pitch"] == pytest.approx(0.1, abs=0.03)
 
 
 def test_the_preparation_between_two_ticks_changes_no_action():
