@@ -171,14 +171,18 @@ def test_a_ros_clock_that_stops_gives_the_safe_command(stand, listener, capfd):
     begin_s = time.monotonic()
     stand.until(lambda: len(listener.since(begin_s)) > 10, "safe commands without a clock")
     assert all(values == SAFE for values in listener.since(begin_s))
-    message = Clock()
-    for step in range(1, 200):
+    message, steps = Clock(), itertools.count(1)
+
+    def acts_after_another_step():
+        step = next(steps)
         message.clock.sec, message.clock.nanosec = divmod(10**12 + step * 10**7, 10**9)
         clock.publish(message)
         stand.send_joints(0, readings_of(step)[:2])
         stand.send_tilt(0, *readings_of(step)[2:])
         stand.executor.spin_once(timeout_sec=0.005)
-    stand.until(lambda: any(v != SAFE for v in listener.since(begin_s)), "the policy acts")
+        return any(v != SAFE for v in listener.since(begin_s))
+
+    stand.until(acts_after_another_step, "the policy acts")
     watchdog = stand.node._loop._guard.watchdog
     stand.until(lambda: watchdog.tripped, "the clock has stopped again")
     said, log = "ROS time stands still or is slow: /clock", []
