@@ -174,8 +174,8 @@ def test_a_ros_clock_that_stops_gives_the_safe_command(stand, listener, capfd):
     message, steps = Clock(), itertools.count(1)
 
     def acts_after_another_step():
-        step = next(steps)
-        message.clock.sec, message.clock.nanosec = divmod(10**12 + step * 10**7, 10**9)
+        step, passed_ns = next(steps), int((time.monotonic() - begin_s) * 1e9)
+        message.clock.sec, message.clock.nanosec = divmod(10**12 + passed_ns, 10**9)
         clock.publish(message)
         stand.send_joints(0, readings_of(step)[:2])
         stand.send_tilt(0, *readings_of(step)[2:])
