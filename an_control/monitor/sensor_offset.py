@@ -17,6 +17,7 @@ import numpy as np
 
 from an_control.monitor.forward_model import ExpectedReadings, ForwardModel
 from an_control.monitor.settings import FREEDOM, MONITOR
+from an_control.system.blas import one_blas_thread
 
 F32 = np.float32
 
@@ -112,19 +113,25 @@ class SensorOffsetEstimator:
             expectation: The signals that were expected in this tick. It was computed from signals
                 from which the offsets of the last tick were subtracted.
             signals: (N,) the signals of this tick by channel, after `subtract_offsets`. The tick is
-                not used if one is NaN.
+                not used if one is NaN, or if the robot hardly moves.
             noise_sd: The standard deviation of the noise that all sensors have.
         """
         if np.isnan(signals).any() or np.isnan(expectation.signals).any():
             return
-        settings = self._settings
+        settings, channels = self._settings, self._channels
+        if not len(channels):
+            return
+        moved = np.abs(signals - expectation.signals)[channels] - settings.noise_change * noise_sd
+        if not np.median(moved / self._forward.usual_change[channels]) > settings.min_motion:
+            return
         self._ticks += 1
         self._gap += 1
         often = self._likely or self._ticks <= settings.first_ticks
         every = settings.every if often else settings.later_every
-        if self._gap >= max(every, self._least_gap) and len(self._channels):
+        if self._gap >= max(every, self._least_gap):
             self._stored = StoredTick(expectation, signals, noise_sd, self._previous, self.offsets)
 
+    @one_blas_thread
     def update_offsets_from_stored_tick(self) -> None:
         """Estimate the offsets anew if a tick is stored, and decide which ones to subtract."""
         if self._stored is None:
@@ -158,7 +165,7 @@ class SensorOffsetEstimator:
         """Solve for the offsets, and choose those that are large and certain as targets."""
         settings, channels = self._settings, self._channels
         covariance = np.linalg.inv(self._matrix + np.eye(len(channels)) / settings.prior_sd**2)
-        offsets, sd = covariance @ self._vector, np.sqrt(np.diag(covariance))
+        offsets, sd = covariance @ self._vector, np.sqrt(np.maximum(np.diag(covariance), 1e-12))
         certainty = np.abs(offsets) / sd
         self._likely = bool((certainty > settings.likely).any())
         if self._ticks < settings.min_ticks:

@@ -190,6 +190,12 @@ class SensorOffsetSettings:
     """As `min_certainty`, for further offsets, because a robot with one offset often has more."""
     further_size: float = 0.1
     """As `min_size`, for further offsets."""
+    noise_change: float = 1.5
+    """Standard deviations of the noise that are subtracted from a change to tell whether the robot
+    moves."""
+    min_motion: float = 0.1
+    """Least median change of the channels in a tick that is used, in usual changes. A robot that
+    stands still repeats the same error in every tick, which would look like many offsets."""
     max_offset: float = 0.3
     """Largest offset that is subtracted. The wiring doctor reports larger ones."""
     step: float = 0.1

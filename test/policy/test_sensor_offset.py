@@ -107,6 +107,17 @@ def test_what_is_subtracted_changes_in_steps_too_small_to_look_like_a_rewiring()
     assert not subtracted[: MONITOR.offset.min_ticks].any()
 
 
+@pytest.mark.parametrize("name", ["ant", "cartpole", "mobile_base"])
+def test_a_robot_that_is_held_seems_to_have_no_offsets(name):
+    policy, rng = load_policy(name), np.random.default_rng(0)
+    forward = ForwardModel(policy.model)
+    rest = forward.typical if forward.imputes else np.zeros(len(forward.channels))
+    for _ in range(700):
+        readings = rest + 1e-4 * rng.standard_normal(len(rest))
+        policy.step_array(readings.astype(np.float32), policy.nominal_ids)
+        assert not policy.monitor.offset.offsets.any()
+
+
 def test_an_offset_that_ends_is_no_longer_subtracted():
     forward = linear()
     estimator = SensorOffsetEstimator(forward)
