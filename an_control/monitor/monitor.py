@@ -108,8 +108,6 @@ class IdentityMonitor:
         """Start an episode with the assumption that each input slot feeds its own channel."""
         self.assignment = Assignment.make_nominal(len(self.channels))
         """The estimated assignment after the last tick; only `step` replaces it."""
-        self.corrected_readings = np.full(len(self.channels), np.nan, np.float32)
-        """(N,) the last tick's readings by input slot, without the sensors' offsets."""
         self._settled = self.assignment
         """The most recent assignment that stayed for long enough to count as right."""
         self._judged = self.assignment
@@ -166,8 +164,9 @@ class IdentityMonitor:
         self.offset.update_offsets_from_stored_tick()
         action = self.delay.store_and_get_delayed_action(action)
         moving = self._sensors.replace_stuck_readings_by_nan(readings)
-        corrected = self.offset.subtract_offsets(readings, self.assignment.slots)
-        self.corrected_readings = corrected
+        slots = self.assignment.slots
+        self.offset.start_tick()
+        corrected = self.offset.subtract_offsets(readings, slots)
         moving = corrected if moving is readings else np.where(np.isnan(moving), moving, corrected)
         tick = MonitorTick(readings, corrected, moving, action, readings_follow_action)
         self.fit.update_slow_sensors(self._sensors.mask_of_unchanged_readings, readings, corrected)
@@ -189,9 +188,47 @@ class IdentityMonitor:
             else:
                 estimate = self._estimate_from_complete_tick
         self.assignment, signals = estimate(tick, assignment)
+        if self.assignment.slots is not slots and self.offset.offsets.any():
+            signals = self._move_offsets_to_new_slots(slots, signals)
         self._budget.reset_for_tick(model_fits=not self._passes)
         late = self.delay.ticks and not self.assignment.lost
         return self._predict_undelayed_signals(signals) if late else signals
+
+    def correct_readings(self, readings: np.ndarray) -> np.ndarray:
+        """Return the readings (N,) by input slot without the offsets of their sensors.
+
+        The offsets are those of the present assignment. While the model does not fit the robot, the
+        readings are returned unchanged.
+
+        Args:
+            readings: (N,) float32 by input slot, NaN where missing.
+        """
+        if self._passes:
+            return readings
+        return self.offset.subtract_offsets(readings, self.assignment.slots)
+
+    def _move_offsets_to_new_slots(
+        self, old_slots: np.ndarray, signals: PolicyInput
+    ) -> PolicyInput:
+        """Correct this tick again, from which the offsets were subtracted by the old assignment.
+
+        Args:
+            old_slots: (N,) the slot that was estimated to feed each channel before this tick.
+            signals: (N,) the policy's input.
+
+        Returns:
+            The policy's input, corrected by the new assignment.
+        """
+        slots, offsets = self.assignment.slots, self.offset.offsets
+        shift = np.empty_like(offsets)
+        shift[old_slots] = offsets
+        shift[slots] -= offsets
+        imputation = self._imputation
+        if imputation.readings is not None:
+            imputation.readings = imputation.readings + shift
+        if imputation.signals is not None:
+            imputation.signals = imputation.signals + shift[slots]
+        return signals if self._passes else signals + shift[self.assignment.outputs]
 
     def prepare_next_tick(self, action: np.ndarray) -> None:
         """Compute in advance what the next tick needs besides its readings.
@@ -243,7 +280,8 @@ class IdentityMonitor:
                 signals = readings[before]
                 self.delay.store_tick_for_trying_delays(expectation, signals)
                 if not assignment.lost and (before == self._known).all():
-                    self.offset.store_tick(expectation, signals, self.noise.sd)
+                    previous = imputation.readings[before]
+                    self.offset.store_tick(expectation, previous, signals, self.noise.sd)
         if self._ordered and not assignment.lost:
             assignment = assignment.copy_with_signals_under_own_ids()
         may_follow = not assignment.lost or self.fit.limits is None
@@ -437,7 +475,7 @@ class IdentityMonitor:
         if complete and before is not None and signals is not None:
             expectation = self._get_expected_readings(signals, tick.action)
             prediction, reads = expectation.prediction, readings[slots]
-            self.offset.store_tick(expectation, reads, self.noise.sd)
+            self.offset.store_tick(expectation, before[slots], reads, self.noise.sd)
             excess = self._costs.compute_excess_costs_by_channel(reads - signals, reads, prediction)
             self.fit.update_fit_from_excess_nll(
                 float((excess - self._costs.compute_costs_added_by_noise(prediction)).sum()),
@@ -447,6 +485,7 @@ class IdentityMonitor:
             assignment = self._search.reconsider_assignment(assignment, record)
             if assignment.slots is not slots:
                 self.fit.restart_mean_excess_costs()
+                self.offset.reset()
         imputation.store_tick_of_pass_through_mode(readings, assignment)
         return assignment, tick.as_read[assignment.outputs]
 

@@ -118,7 +118,7 @@ class MonitoredPolicy(WrappingPolicy):
         if self.setting == "match":
             if self._state is not None:
                 self._move_neuron_states(self._state, before, assignment)
-                self._since.append((self.monitor.corrected_readings, self._action))
+                self._since.append((readings, self._action))
                 self._increase_evidence_for_identified_channels(self._state, assignment)
             values, ids = self._select_policy_readings(signals, values)
         else:
@@ -263,7 +263,7 @@ class MonitoredPolicy(WrappingPolicy):
             return
         state.restore_state({names[channel]: self._saved[names[channel]] for channel in again})
         for readings, action in self._since:
-            values = readings[assignment.outputs[again]]
+            values = self.monitor.correct_readings(readings)[assignment.outputs[again]]
             there = np.flatnonzero(~np.isnan(values))
             state.advance_channel_states([names[c] for c in again[there]], values[there], action)
 

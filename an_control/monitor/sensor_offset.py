@@ -27,14 +27,12 @@ class StoredTick(NamedTuple):
 
     expectation: ExpectedReadings
     """The signals that were expected in this tick."""
-    signals: np.ndarray
-    """(N,) the signals of this tick by channel, after the offsets were subtracted."""
-    noise_sd: float
-    """The standard deviation of the noise that all sensors have."""
+    raw_signals: np.ndarray
+    """(N,) the readings of this tick by channel, from which no offset was subtracted."""
     previous_offsets: np.ndarray
     """(N,) the offsets that were subtracted in the tick before."""
-    offsets: np.ndarray
-    """(N,) the offsets that were subtracted in this tick."""
+    noise_sd: float
+    """The standard deviation of the noise that all sensors have."""
 
 
 class SensorOffsetEstimator:
@@ -78,6 +76,18 @@ class SensorOffsetEstimator:
         self._matrix = np.zeros((estimated, estimated))
         self._vector = np.zeros(estimated)
 
+    def start_tick(self) -> None:
+        """Bring what is subtracted a step nearer to the estimate, for a new tick."""
+        self._previous = self.offsets
+        if self.offsets is self._targets:
+            return
+        step = F32(self._settings.step) * self._forward.usual_change
+        ahead = self._targets - self.offsets
+        if (np.abs(ahead) <= step).all():
+            self.offsets = self._targets
+        else:
+            self.offsets = self.offsets + np.clip(ahead, -step, step)
+
     def subtract_offsets(self, readings: np.ndarray, slots: np.ndarray) -> np.ndarray:
         """Return the readings by slot without the sensors' offsets.
 
@@ -88,16 +98,6 @@ class SensorOffsetEstimator:
         Returns:
             (N,) the corrected readings; the given array itself if no offset is subtracted.
         """
-        self._previous = self.offsets
-        if self.offsets is not self._targets:
-            step = F32(self._settings.step) * self._forward.usual_change
-            ahead = self._targets - self.offsets
-            near = np.abs(ahead) <= step
-            self.offsets = (
-                self._targets
-                if near.all()
-                else np.where(near, self._targets, self.offsets + np.sign(ahead) * step)
-            )
         if not self.offsets.any():
             return readings
         corrected = readings.copy()
@@ -105,23 +105,32 @@ class SensorOffsetEstimator:
         return corrected
 
     def store_tick(
-        self, expectation: ExpectedReadings, signals: np.ndarray, noise_sd: float = 0.0
+        self,
+        expectation: ExpectedReadings,
+        previous: np.ndarray,
+        signals: np.ndarray,
+        noise_sd: float = 0.0,
     ) -> None:
         """Store a tick for the next `update_offsets_from_stored_tick`, unless it is skipped.
 
+        Ticks are skipped in which the robot hardly moves, or readings of this tick or of the one
+        before are missing or estimates.
+
         Args:
-            expectation: The signals that were expected in this tick. It was computed from signals
-                from which the offsets of the last tick were subtracted.
-            signals: (N,) the signals of this tick by channel, after `subtract_offsets`. The tick is
-                not used if one is NaN, or if the robot hardly moves.
+            expectation: The signals that were expected in this tick.
+            previous: (N,) the readings of the tick before by channel, after `subtract_offsets`, but
+                not filtered. The expectation was computed from them, or with noise from the
+                filtered ones.
+            signals: (N,) the readings of this tick by channel, after `subtract_offsets`.
             noise_sd: The standard deviation of the noise that all sensors have.
         """
-        if np.isnan(signals).any() or np.isnan(expectation.signals).any():
+        settings, channels, start = self._settings, self._channels, expectation.signals
+        change = signals - previous
+        if not len(channels) or np.isnan(change).any() or np.isnan(start).any():
             return
-        settings, channels = self._settings, self._channels
-        if not len(channels):
+        if not noise_sd and (start != previous).any():
             return
-        moved = np.abs(signals - expectation.signals)[channels] - settings.noise_change * noise_sd
+        moved = np.abs(change[channels]) - settings.noise_change * noise_sd
         if not np.median(moved / self._forward.usual_change[channels]) > settings.min_motion:
             return
         self._ticks += 1
@@ -129,7 +138,8 @@ class SensorOffsetEstimator:
         often = self._likely or self._ticks <= settings.first_ticks
         every = settings.every if often else settings.later_every
         if self._gap >= max(every, self._least_gap):
-            self._stored = StoredTick(expectation, signals, noise_sd, self._previous, self.offsets)
+            raw_signals = signals + self.offsets
+            self._stored = StoredTick(expectation, raw_signals, self._previous, noise_sd)
 
     @one_blas_thread
     def update_offsets_from_stored_tick(self) -> None:
@@ -137,26 +147,28 @@ class SensorOffsetEstimator:
         if self._stored is None:
             return
         settings, channels = self._settings, self._channels
-        (start, action, prediction, *_), signals, noise_sd, before, now = self._stored
+        (start, action, prediction, *_), raw_signals, before, noise_sd = self._stored
         self._stored = None
         jacobian = self._forward.compute_jacobian_of_change(start, action)[
             np.ix_(channels, channels)
         ].astype(np.float64)
-        change = (signals + now) - (start + before)
+        change = raw_signals - (start + before)
         error = (change - prediction.change[0])[channels].astype(np.float64)
+        error -= jacobian @ before[channels]
         scale = prediction.scale[0][channels].astype(np.float64)
         scale = np.sqrt(scale**2 + MONITOR.costs.noise_variances * noise_sd**2)
-        reads, binary = signals[channels[self._binary]] + now[channels[self._binary]], self._binary
+        binary, reads = self._binary, raw_signals[channels[self._binary]]
         jacobian[binary] = 0.0
         jacobian[binary, binary] = -1.0
-        error[binary] = reads - np.round(np.clip(reads, 0.0, 1.0)) - before[channels[binary]]
+        error[binary] = reads - np.round(np.clip(reads, 0.0, 1.0))
         scale[binary] = MONITOR.costs.binary_scale
-        weight = (FREEDOM + 1.0) / (FREEDOM * scale**2 + error**2)
+        unexplained = error + jacobian @ self.offsets[channels]
+        weight = (FREEDOM + 1.0) / (FREEDOM * scale**2 + unexplained**2)
         weighted = jacobian.T * weight
         kept = math.exp(-self._gap / settings.horizon_ticks)
         self._gap = 0
         self._matrix = kept * self._matrix + weighted @ jacobian
-        self._vector = kept * self._vector - weighted @ (error - jacobian @ before[channels])
+        self._vector = kept * self._vector - weighted @ error
         self._used_ticks += 1
         if self._used_ticks % settings.solve_every == 0:
             self._choose_targets()
@@ -171,14 +183,13 @@ class SensorOffsetEstimator:
         if self._ticks < settings.min_ticks:
             return
         size = np.abs(offsets) / self._forward.usual_change[channels]
-        clear = (certainty > settings.min_certainty) & (size > settings.min_size)
-        if clear.any() or self._targets.any():
-            clear = (certainty > settings.further_certainty) & (size > settings.further_size)
+        first = (certainty > settings.min_certainty) & (size > settings.min_size)
+        if not (first.any() or self._targets.any()):
+            return
+        clear = (certainty > settings.further_certainty) & (size > settings.further_size)
         clear &= np.abs(offsets) < settings.max_offset
-        targets = np.zeros_like(self.offsets)
-        targets[channels[clear]] = offsets[clear]
-        if clear.any() or self._targets.any():
-            self._targets = targets
+        self._targets = np.zeros_like(self.offsets)
+        self._targets[channels[clear]] = offsets[clear]
 
     @property
     def offset_by_channel(self) -> dict[str, float]:

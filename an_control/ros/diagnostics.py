@@ -525,7 +525,7 @@ def make_monitor_diagnostics(
     elif report.moved:
         text = f"{len(report.moved)} signals are not where they are wired"
     elif report.offsets:
-        text = f"subtracts constant offsets from the readings of {len(report.offsets)} channels"
+        text = f"the readings of {len(report.offsets)} channels have a constant offset"
     else:
         fine = True
     values = {

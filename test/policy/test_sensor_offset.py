@@ -20,6 +20,7 @@ from an_control_sim.envs.ant import ANT_CHANNELS
 from an_control_sim.gym.environments import find_environment_id, make_environment
 
 CHANNELS, SD = 4, 0.01
+SWAPPED = {"hip_1.position": "ankle_2.position", "ankle_2.position": "hip_1.position"}
 JOINTS = [name for name in ANT_CHANNELS if name.endswith(".position")]
 MIX = 0.6 * np.roll(np.eye(CHANNELS, dtype=np.float32), 1, axis=0)
 """How the change of each channel depends on another one."""
@@ -63,10 +64,11 @@ def feed(estimator, forward, offsets, ticks, seed=0, slots=None, noise=SD):
             signals[forward.binary] = rng.integers(0, 2, forward.binary.sum())
         given = np.empty_like(signals)
         given[slots] = signals + np.asarray(offsets, np.float32)
+        estimator.start_tick()
         corrected = estimator.subtract_offsets(given, slots)[slots]
         if before is not None:
             expectation = forward.compute_expected_readings(seen, np.zeros(1, np.float32))
-            estimator.store_tick(expectation, corrected)
+            estimator.store_tick(expectation, seen, corrected)
         before, seen = signals, corrected
         if rng.random() < 0.3:  # something unforeseen, so that the signals do not come to rest
             before = None
@@ -157,8 +159,10 @@ def test_missing_readings_leave_the_estimate_as_it_is():
     gap = np.array([np.nan, 0.1, 0.1, 0.1], np.float32)
     for _ in range(200):
         estimator.update_offsets_from_stored_tick()
+        estimator.start_tick()
         corrected = estimator.subtract_offsets(gap, np.arange(CHANNELS))
-        estimator.store_tick(forward.compute_expected_readings(corrected, None), corrected)
+        expectation = forward.compute_expected_readings(corrected, None)
+        estimator.store_tick(expectation, corrected, corrected)
     assert estimator.offset_by_channel == found
     assert np.isnan(corrected[0]) and np.isfinite(estimator.offsets).all()
 
@@ -197,7 +201,8 @@ def test_a_large_model_is_used_in_fewer_ticks_and_one_of_too_many_channels_in_no
     zeros = np.zeros(many, np.float32)
     prediction = ChangePrediction(zeros[None], zeros[None] + 1, zeros[None])
     for _ in range(30):  # fails if the Jacobian is asked for
-        estimator.store_tick(ExpectedReadings(zeros, zeros, prediction, zeros, zeros), zeros)
+        expectation = ExpectedReadings(zeros, zeros, prediction, zeros, zeros)
+        estimator.store_tick(expectation, zeros, zeros + 1)
         estimator.update_offsets_from_stored_tick()
 
 
@@ -215,8 +220,12 @@ def test_the_jacobian_is_the_derivative_of_the_prediction():
     assert np.abs(jacobian - numeric).max() < 0.002 * np.abs(numeric).max()
 
 
-def walk(policy, offset_by_channel, ticks, noise=0.0):
-    """Let the Ant walk for some ticks with sensors that have offsets, and perhaps noise."""
+def walk(policy, offset_by_channel, ticks, noise=0.0, swap_at=None):
+    """Let the Ant walk for some ticks with sensors that have offsets, and perhaps noise.
+
+    At the tick `swap_at` the sensors of `SWAPPED` are exchanged. The last true readings are
+    returned, by channel.
+    """
     env = make_environment(find_environment_id("ant"))
     start = make_evaluation_seeds(1, 1)[0]
     disturber = Disturber(ANT_CHANNELS, DisturbanceSettings.from_values({"jitter": noise}), 1)
@@ -227,8 +236,14 @@ def walk(policy, offset_by_channel, ticks, noise=0.0):
         if number == ticks:
             break
         offsets = np.array([offset_by_channel.get(name, 0.0) for name in tick.ids], np.float32)
-        live.send_action(policy.step_array(np.asarray(tick.values) + offsets, tick.ids))
+        values = dict(zip(tick.ids, (np.asarray(tick.values) + offsets).tolist(), strict=True))
+        if swap_at is not None and number >= swap_at:
+            values |= {one: values[other] for one, other in SWAPPED.items()}
+        given = np.array([values[name] for name in tick.ids], np.float32)
+        true = dict(zip(tick.ids, tick.values, strict=True))
+        live.send_action(policy.step_array(given, tick.ids))
     env.close()
+    return true
 
 
 @pytest.mark.parametrize(
@@ -244,9 +259,21 @@ def test_the_walking_ant_gets_readings_without_the_offsets_of_its_sensors(offset
     for name, offset in offset_by_channel.items():
         assert found[name] == pytest.approx(offset, abs=0.02)
     fine, text, values = make_monitor_diagnostics(policy.monitor_report)
-    assert not fine and text.startswith("subtracts constant offsets from the readings of")
+    assert not fine and text.endswith("channels have a constant offset")
     name = next(iter(offset_by_channel))
     assert values[f"{name} offset"] == f"{found[name]:+.3g}"
+
+
+def test_sensors_that_are_exchanged_keep_their_own_offsets():
+    policy = load_policy("ant")
+    offsets = {"hip_1.position": 0.15, "ankle_2.position": -0.15}
+    true = walk(policy, offsets, 480, swap_at=450)
+    report = policy.monitor_report
+    assert report.moved == SWAPPED
+    for name, offset in offsets.items():
+        assert report.offsets[name] == pytest.approx(offset, abs=0.03)
+        given = policy.monitor._imputation.signals[policy.nominal_ids.index(name)]
+        assert given == pytest.approx(true[name], abs=0.03)
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.05])
