@@ -197,7 +197,7 @@ class IdentityMonitor:
     def correct_readings(self, readings: np.ndarray) -> np.ndarray:
         """Return the readings (N,) by input slot without the offsets of their sensors.
 
-        The offsets are those of the present assignment. While the model does not fit the robot, the
+        Each slot has the sensor of the present assignment. While the model does not fit the robot, the
         readings are returned unchanged.
 
         Args:

@@ -53,7 +53,7 @@ def list_hypotheses(
 
 
 def find_motor_groups(actuators: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Return groups of motors that one mistake may affect together, such as those of one leg.
+    """Return groups of motors that one mistake may affect together, such as all motors of one leg.
 
     Motors form a group if their names are similar; all motors are a group, too.
 
