@@ -197,8 +197,8 @@ class IdentityMonitor:
     def correct_readings(self, readings: np.ndarray) -> np.ndarray:
         """Return the readings (N,) by input slot without the offsets of their sensors.
 
-        Each slot has the sensor of the present assignment. While the model does not fit the robot, the
-        readings are returned unchanged.
+        The present assignment says which sensor a slot has. While the model does not fit the robot,
+        the readings are returned unchanged.
 
         Args:
             readings: (N,) float32 by input slot, NaN where missing.
